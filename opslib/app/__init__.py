@@ -1,0 +1,1 @@
+"""Puts the floors together for notebooks and the command line."""

@@ -1,0 +1,1 @@
+"""The pure core: values, readers and judgements. No I/O, no clock, no randomness."""

@@ -1,0 +1,122 @@
+"""What a machine looks like to the rest of the kit: a protocol and the values that cross it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from opslib.domain.states import Value
+
+
+class CommandResult(Value):
+    """What a command gave back: argument vector, exit status, both outputs, seconds taken."""
+
+    argv: tuple[str, ...]
+    exit_status: int
+    stdout: bytes
+    stderr: bytes
+    duration_s: float
+
+    @property
+    def text(self) -> str:
+        """Standard output as text (UTF-8; undecodable bytes become U+FFFD)."""
+        return self.stdout.decode("utf-8", "replace")
+
+    @property
+    def error_text(self) -> str:
+        """Standard error as text, stripped."""
+        return self.stderr.decode("utf-8", "replace").strip()
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the exit status is 0."""
+        return self.exit_status == 0
+
+
+class HostSettings(Value):
+    """One inventory entry: how to reach a host and where things lie on it."""
+
+    alias: str
+    address: str  # name or IP address, as ~/.ssh/config may know it
+    port: int | None = None
+    user: str | None = None
+    identity_file: str | None = None
+    known_hosts_file: str | None = None  # default: ~/.ssh/known_hosts
+    labels: tuple[str, ...] = ()
+    sudo: bool = True  # whether privileged commands go through `sudo -n`; ignored for root
+    unit_dir: str = "/etc/systemd/system"
+    state_dir: str = "/var/lib/opslib"
+    models_dir: str = "/srv/models"
+    vllm: str = "/opt/vllm/bin/vllm"  # the engine's program
+    python: str = "python3"
+    is_rehearsal: bool = False
+    environment: Mapping[str, str] = {}  # environment variables that the installed unit gives the engine
+
+
+class WriteReceipt(Value):
+    """What writing a file did: the digest written, and where the previous content was kept."""
+
+    path: str
+    sha256: str
+    backup_path: str | None = None
+    is_changed: bool = True
+
+
+class LineStream(Protocol):
+    """The lines (bytes, without the newline) of a running remote command; closing it ends the command."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+    def close(self) -> None:
+        """End the remote command with its whole process group; safe to call twice, from any thread."""
+
+
+class Host(Protocol):
+    """A machine that can be asked and changed; every call raises only errors of `opslib.errors`."""
+
+    @property
+    def settings(self) -> HostSettings: ...
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        input: bytes | None = None,  # noqa: A002 - the standard library's own name for it
+        timeout_s: float = 30.0,
+        sudo: bool = False,
+    ) -> CommandResult:
+        """Run one command and wait; a non-zero exit status is a result, not an error.
+
+        Raises CommandTimedOut (the remote process group is dead by then), HostUnreachable,
+        PrivilegeRefused (`sudo=True` and `sudo -n` says no).
+        """
+
+    def run_program(
+        self,
+        main: str,
+        arguments: Mapping[str, object],
+        *,
+        timeout_s: float = 60.0,
+        sudo: bool = False,
+    ) -> CommandResult:
+        """Run the module `opslib.onhost.<main>` on the host's own Python, sent over standard input."""
+
+    def stream(self, argv: Sequence[str], *, sudo: bool = False) -> AbstractContextManager[LineStream]:
+        """Start a command and hand over its lines as they come; leaving the context ends it."""
+
+    def stream_program(
+        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False
+    ) -> AbstractContextManager[LineStream]:
+        """Like `stream`, for the module `opslib.onhost.<main>`; the program also ends when the link is lost."""
+
+    def read_file(self, path: str, *, sudo: bool = False) -> bytes | None:
+        """The file's bytes, or None where there is no such file."""
+
+    def write_file(
+        self, path: str, content: bytes, *, mode: int = 0o644, owner: str | None = None, sudo: bool = False
+    ) -> WriteReceipt:
+        """Replace the file atomically; the previous content is kept beside it with a UTC time in its name."""
+
+    def forward_port(self, remote_port: int) -> AbstractContextManager[int]:
+        """A loopback port of this machine that reaches `remote_port` on the host's loopback, while open."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,68 @@
+"""Why a question could not be answered, or an act was refused.
+
+A judgement (a crashed unit, a corrupt shard) is a value, never an exception. Exceptions mean only
+*could not find out* (exit code 3) or *refused* (exit code 4).
+"""
+
+
+class OpslibError(Exception):
+    """What was asked, of which host, what came back and what to do next, in one readable line."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, host: str = "", hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.host = host
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = f"{self.host}: " if self.host else ""
+        next_step = f" Next: {self.hint}" if self.hint else ""
+        return f"{where}{self.message}{next_step}"
+
+
+class CouldNotFindOut(OpslibError):  # noqa: N818 - a statement about knowledge, not a fault
+    """The question stays open: its answer is *unknown*, never *failed*."""
+
+
+class HostUnreachable(CouldNotFindOut):
+    """No connection: refused, timed out, name unknown, or lost and not regained."""
+
+
+class CommandTimedOut(CouldNotFindOut):
+    """The remote command did not end in time; its whole process group was ended on the host."""
+
+
+class UnexpectedAnswer(CouldNotFindOut):
+    """The host answered something that could not be read."""
+
+
+class Refused(OpslibError):  # noqa: N818
+    """Nothing was done: a precondition does not hold."""
+
+    exit_code = 4
+
+
+class BadParameter(Refused):
+    """A parameter is unknown, ill-typed or out of bounds; no host was contacted."""
+
+
+class UnknownName(Refused):
+    """A host alias, runbook, scenario or record that does not exist; the nearest name is offered."""
+
+
+class HostKeyRefused(Refused):
+    """The host's key is unknown or differs from the pinned one."""
+
+
+class PrivilegeRefused(Refused):
+    """`sudo -n` was refused, or a file may not be read or written by the login."""
+
+
+class NoPythonOnHost(Refused):
+    """The host has no usable Python 3.8+."""
+
+
+class ConsentMissing(Refused):
+    """A change was planned but nobody consented to it."""

@@ -1,0 +1,1 @@
+"""The rehearsal host: a practice machine in a box."""

@@ -1,0 +1,1 @@
+"""Verbs over a `Host`: survey, verify, plan, install, launch, investigate, benchmark."""
