@@ -52,9 +52,9 @@ def number(value: float | None, digits: int = 0) -> str:
     """A number with thousands separated, or a dash for None.
 
     >>> number(1234.56, 1), number(None)
-    ('1,234.6', '–')
+    ('1,234.6', '-')
     """
-    return "–" if value is None else f"{value:,.{digits}f}"
+    return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def _values(row: Row, columns: Sequence[str]) -> list[object]:
@@ -64,7 +64,7 @@ def _values(row: Row, columns: Sequence[str]) -> list[object]:
 
 
 def _align(column: tuple[object, ...]) -> str:
-    known = [value for value in column if value not in (None, "–")]
+    known = [value for value in column if value not in (None, "-")]
     return "right" if known and all(_is_number(value) for value in known) else "left"
 
 
@@ -98,7 +98,7 @@ def _text(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
-    return "–" if value is None else str(value)
+    return "-" if value is None else str(value)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], aligns: Sequence[str]) -> str:
