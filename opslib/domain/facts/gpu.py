@@ -1,0 +1,94 @@
+"""What nvidia-smi says: the GPUs, their memory, and who holds it."""
+
+import csv
+import io
+from collections.abc import Iterator
+
+from opslib.domain.states import Value
+from opslib.errors import UnexpectedAnswer
+
+MIB = 2**20
+
+
+class Gpu(Value):
+    """One GPU: what it is, and how much of its memory is used and free."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_total_bytes: int
+    memory_used_bytes: int
+    memory_free_bytes: int
+    driver_version: str
+
+    @property
+    def memory_usable_bytes(self) -> int:
+        """What CUDA can hand out: used plus free; the driver's own reserve is in the total only."""
+        return self.memory_used_bytes + self.memory_free_bytes
+
+
+class GpuProcess(Value):
+    """A process that holds memory of a GPU; None where the driver doesn't say how much."""
+
+    gpu_uuid: str
+    pid: int
+    name: str
+    memory_used_bytes: int | None
+
+
+def gpu_memory_command() -> tuple[str, ...]:
+    """Asks which GPUs there are (index, name, uuid, driver) and how much memory each has, used and free, in MiB."""
+    fields = "index,name,uuid,memory.total,memory.used,memory.free,driver_version"
+    return ("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+
+
+def parse_gpu_memory(text: str) -> tuple[Gpu, ...]:
+    """Reads the answer to `gpu_memory_command`, in the order of the indices.
+
+    Raises UnexpectedAnswer for a row that can't be read, or a GPU without memory figures of its own (unified memory).
+    """
+    return tuple(sorted((_gpu(row) for row in _rows(text, 7)), key=lambda gpu: gpu.index))
+
+
+def gpu_processes_command() -> tuple[str, ...]:
+    """Asks which compute processes hold GPU memory, and how much in MiB, one row per process and GPU."""
+    return ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,process_name,used_memory", "--format=csv,noheader,nounits")
+
+
+def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
+    """Reads the answer to `gpu_processes_command`; no line means that nobody holds anything."""
+    return tuple(_process(row) for row in _rows(text, 4))
+
+
+def _rows(text: str, n_fields: int) -> Iterator[list[str]]:
+    for row in csv.reader(io.StringIO(text), skipinitialspace=True):
+        if not row or row[0].startswith("No devices"):
+            continue
+        if len(row) != n_fields:
+            raise UnexpectedAnswer(f"nvidia-smi answered a row of {len(row)} fields, not {n_fields}: {row!r}")
+        yield [field.strip() for field in row]
+
+
+def _gpu(row: list[str]) -> Gpu:
+    index, name, uuid, total, used, free, driver_version = row
+    return Gpu(
+        index=_number(index, row),
+        name=name,
+        uuid=uuid,
+        memory_total_bytes=_number(total, row) * MIB,
+        memory_used_bytes=_number(used, row) * MIB,
+        memory_free_bytes=_number(free, row) * MIB,
+        driver_version=driver_version,
+    )
+
+
+def _process(row: list[str]) -> GpuProcess:
+    gpu_uuid, pid, name, used = row
+    held = None if used.startswith("[") else _number(used, row) * MIB
+    return GpuProcess(gpu_uuid=gpu_uuid, pid=_number(pid, row), name=name, memory_used_bytes=held)
+
+
+def _number(text: str, row: list[str]) -> int:
+    if not text.isdecimal():
+        raise UnexpectedAnswer(f"nvidia-smi answered {text!r} where a number belongs: {row!r}")
+    return int(text)

@@ -1,0 +1,45 @@
+"""Small questions to a host, each one round trip."""
+
+from opslib.domain.facts import gpu, identity, ports, systemd
+from opslib.domain.host import CommandResult, Host
+from opslib.errors import UnexpectedAnswer
+
+
+def gather_identity(host: Host) -> identity.Identity:
+    """Who answers: host name, boot id, login, kernel and the machine's time."""
+    result = host.run_program(*identity.identity_program())
+    return identity.parse_identity(_answer(host, result))
+
+
+def gather_unit_status(host: Host, unit: str) -> systemd.UnitStatus:
+    """How systemd sees `unit` now; a unit that does not exist has load_state "not-found"."""
+    result = host.run(systemd.show_unit_command(unit))
+    return systemd.parse_unit_show(_answer(host, result))
+
+
+def gather_listeners(host: Host, port: int) -> tuple[ports.Listener, ...]:
+    """Who listens on TCP `port`; with the host's sudo, so that processes have names."""
+    result = host.run(ports.listeners_command(port), sudo=host.settings.sudo)
+    return ports.parse_listeners(_answer(host, result))
+
+
+def gather_gpus(host: Host) -> tuple[gpu.Gpu, ...]:
+    """The GPUs and their memory; none where the host has no nvidia-smi (exit status 127) or no device."""
+    result = host.run(gpu.gpu_memory_command())
+    if result.exit_status == 127 or "No devices were found" in result.text:
+        return ()
+    return gpu.parse_gpu_memory(_answer(host, result))
+
+
+def gather_gpu_processes(host: Host) -> tuple[gpu.GpuProcess, ...]:
+    """Which compute processes hold GPU memory."""
+    result = host.run(gpu.gpu_processes_command())
+    return gpu.parse_gpu_processes(_answer(host, result))
+
+
+def _answer(host: Host, result: CommandResult) -> str:
+    if not result.is_success:
+        said = result.error_text or result.text.strip()
+        program = " ".join(result.argv[:3])
+        raise UnexpectedAnswer(f"`{program}` exited with {result.exit_status}: {said}", host=host.settings.alias)
+    return result.text
