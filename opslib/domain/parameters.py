@@ -1,0 +1,288 @@
+"""One schema per runbook: for the notebook's parameters cell, the command line and YAML files alike."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import zip_longest
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from opslib.domain.redaction import says_secret
+from opslib.errors import BadParameter, UnknownName
+
+Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
+UnitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,200}$")]
+GpuIndex = Annotated[int, Field(ge=0, le=63)]
+Concurrency = Annotated[int, Field(ge=1, le=1024)]
+EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+EnvironmentValue = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00\r\n]*$")]
+
+# Flags that have a parameter of their own, so that `extra_args` can't say the opposite.
+_OWN_FLAGS = {
+    "--host": None,
+    "--model": "model",
+    "--port": "port",
+    "--served-model-name": "served_model_name",
+    "--tensor-parallel-size": "tensor_parallel_size",
+    "-tp": "tensor_parallel_size",
+    "--gpu-memory-utilization": "gpu_memory_utilization",
+    "--max-model-len": "max_model_len",
+    "--max-num-seqs": "max_num_seqs",
+}
+
+
+class Parameters(BaseModel):
+    """What every runbook is given: the host it is about."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+    host: Alias = Field("rehearsal", description="alias of the host in hosts.toml")
+
+
+class ModelParameters(BaseModel):
+    """Which checkpoint."""
+
+    model: Text = Field("minimax-m2-230b-fp8", description="name under the host's models_dir, or an absolute path")
+
+
+class ServedParameters(ModelParameters):
+    """Which unit serves the checkpoint, under which name and where."""
+
+    unit: UnitName = Field("vllm-minimax", description="systemd unit; .service is optional")
+    served_model_name: Text | None = Field(None, description="name that clients ask for; None: the model's last part")
+    port: int = Field(8000, ge=1, le=65535, description="port of the engine on the host")
+
+    @property
+    def client_model_name(self) -> str:
+        """The name that clients ask for: `served_model_name`, else the last part of `model`."""
+        return self.served_model_name or self.model.rstrip("/").rsplit("/", 1)[-1]
+
+
+class EngineParameters(BaseModel):
+    """How the engine uses the GPUs."""
+
+    gpus: list[GpuIndex] = Field([0, 1, 2, 3], description="GPU indices on the host; []: an engine on the CPU")
+    tensor_parallel_size: int = Field(4, ge=1, le=64, description="GPUs that share one copy of the weights")
+    gpu_memory_utilization: float = Field(0.95, gt=0, le=1, description="share of each GPU's memory for the engine")
+    max_model_len: int = Field(131072, ge=1, le=100_000_000, description="longest prompt plus answer, in tokens")
+    max_num_seqs: int | None = Field(None, ge=1, le=65536, description="most requests at once; None: engine's default")
+    engine_version: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?([A-Za-z0-9.+-]*)$")] = Field(
+        "0.15", description="vLLM version to plan for (the running engine's journal overrules it)"
+    )
+    extra_args: list[EnvironmentValue] = Field([], description="more arguments of `vllm serve`, one text per word")
+
+    @field_validator("extra_args")
+    @classmethod
+    def _extra_args_are_extra(cls, words: list[str]) -> list[str]:
+        for word, following in zip_longest(words, words[1:], fillvalue=""):
+            flag, _, inline = word.partition("=")
+            if flag in _OWN_FLAGS:
+                own = _OWN_FLAGS[flag]
+                raise ValueError(f"{flag} is set by the parameter {own}" if own else f"{flag} is set by the kit")
+            value = inline or ("" if following.startswith("-") else following)
+            if flag.startswith("--") and says_secret(flag) and value and not is_reference(value):
+                raise ValueError(f"{flag} holds a secret: put it in `environment` as env:NAME or file:PATH instead")
+        return words
+
+    @model_validator(mode="after")
+    def _gpus_fit_parallelism(self) -> Self:
+        if len(set(self.gpus)) != len(self.gpus):
+            raise ValueError(f"gpus: {self.gpus} names a GPU twice")
+        if self.gpus and len(self.gpus) % self.tensor_parallel_size:
+            n_gpus = len(self.gpus)
+            raise ValueError(
+                f"tensor_parallel_size: {self.tensor_parallel_size} does not divide the number of gpus ({n_gpus})"
+            )
+        return self
+
+
+class LaunchParameters(EngineParameters, ServedParameters):
+    """How a unit is installed, started and, where allowed, cured."""
+
+    environment: dict[EnvironmentName, EnvironmentValue] = Field(
+        {}, description="environment of the engine; secrets only as env:NAME or file:PATH"
+    )
+    consent: Literal["ask", "given"] = Field("ask", description="given: apply plans without a click")
+    apply_remedies: list[Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+$")]] = Field(
+        ["gpu-memory/sampler-warmup"], description="causes whose remedy may be applied without a click"
+    )
+    max_restarts: int = Field(1, ge=0, le=5, description="most relaunches with a remedy")
+    ready_timeout_s: int = Field(900, ge=1, le=86_400, description="seconds until the engine must answer /health")
+
+    @field_validator("environment")
+    @classmethod
+    def _secrets_are_references(cls, environment: dict[str, str]) -> dict[str, str]:
+        literal = [name for name, value in environment.items() if says_secret(name) and not is_reference(value)]
+        if literal:  # the value itself must not be repeated here
+            raise ValueError(f"{', '.join(literal)} holds a secret: give env:NAME or file:PATH, never the value itself")
+        return environment
+
+
+class BenchmarkParameters(BaseModel):
+    """Which load the benchmark puts on the engine."""
+
+    concurrency_levels: list[Concurrency] = Field(
+        [1, 4, 16, 64], min_length=1, max_length=32, description="requests in flight, one level after the other"
+    )
+    requests_per_stream: int = Field(2, ge=1, le=1000, description="requests per level = this x concurrency")
+    input_tokens: int = Field(256, ge=1, le=1_000_000, description="length of each prompt, in tokens")
+    output_tokens: int = Field(64, ge=1, le=1_000_000, description="length of each answer, in tokens")
+    benchmark_deadline_s: int = Field(600, ge=1, le=86_400, description="seconds after which no request is started")
+
+
+class LevelParameters(BaseModel):
+    """How deep a checkpoint is verified."""
+
+    level: Literal["listing", "headers", "sample", "digests"] = Field(
+        "headers", description="listing, headers, sample (some bytes of each shard) or digests (all bytes)"
+    )
+
+
+class VerifyDownloadParameters(LevelParameters, ModelParameters, Parameters):
+    """Parameters of `10-verify-download`."""
+
+
+class PlanMemoryParameters(EngineParameters, ModelParameters, Parameters):
+    """Parameters of `20-plan-memory`."""
+
+
+class UnitLaunchParameters(LaunchParameters, Parameters):
+    """Parameters of `30-launch`."""
+
+
+class InvestigateCrashParameters(Parameters):
+    """Parameters of `40-investigate-crash`."""
+
+    unit: UnitName = Field("vllm-minimax", description="systemd unit; .service is optional")
+    invocation: Annotated[str, Field(pattern=r"^(|-[1-9]\d?|0|[0-9a-f]{32})$")] = Field(
+        "-1", description='which start: "-1" the one before, "" or "0" the current one, or an invocation id'
+    )
+
+
+class UnitBenchmarkParameters(BenchmarkParameters, ServedParameters, Parameters):
+    """Parameters of `50-benchmark`."""
+
+
+class DeployParameters(BenchmarkParameters, LaunchParameters, LevelParameters, Parameters):
+    """Parameters of `90-deploy`."""
+
+
+RUNBOOKS: Mapping[str, type[Parameters]] = {
+    "10-verify-download": VerifyDownloadParameters,
+    "20-plan-memory": PlanMemoryParameters,
+    "30-launch": UnitLaunchParameters,
+    "40-investigate-crash": InvestigateCrashParameters,
+    "50-benchmark": UnitBenchmarkParameters,
+    "90-deploy": DeployParameters,
+}
+
+
+def is_reference(value: str) -> bool:
+    """Whether `value` says where a secret lies (`env:NAME`, `file:PATH`) instead of holding it.
+
+    >>> is_reference("env:HF_TOKEN"), is_reference("file:/etc/hf-token"), is_reference("s3cr3t")
+    (True, True, False)
+    """
+    return re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[/~][^\x00-\x1f]+", value) is not None
+
+
+def schema_of(runbook: str) -> type[Parameters]:
+    """The parameter schema of a runbook; raises UnknownName with the nearest name."""
+    if runbook not in RUNBOOKS:
+        raise UnknownName(f"unknown runbook {runbook!r}{nearest(runbook, list(RUNBOOKS))}")
+    return RUNBOOKS[runbook]
+
+
+def defaults_of(runbook: str) -> dict[str, Any]:
+    """Names and default values of a runbook's parameters, in the schema's order."""
+    return schema_of(runbook)().model_dump()
+
+
+def takes_text(runbook: str, name: str) -> bool:
+    """Whether a parameter is a text: what is typed after `-p name=` is then taken as it stands.
+
+    >>> takes_text("90-deploy", "engine_version"), takes_text("90-deploy", "port")
+    (True, False)
+    """
+    field = schema_of(runbook).model_fields.get(name)
+    return field is not None and (field.annotation is str or str in get_args(field.annotation))
+
+
+def validate_parameters(runbook: str, given: Mapping[str, Any]) -> Parameters:
+    """What a runbook will run with: `given` over the defaults.
+
+    Raises BadParameter with one line per problem; nothing is contacted to find out.
+
+    >>> validate_parameters("90-deploy", {"prot": 8001})
+    Traceback (most recent call last):
+    opslib.errors.BadParameter: prot: unknown parameter of 90-deploy; did you mean port?
+    """
+    schema = schema_of(runbook)
+    try:
+        return schema.model_validate(dict(given))
+    except ValidationError as error:
+        lines = dict.fromkeys(_problems(runbook, error, list(schema.model_fields)))
+    raise BadParameter("\n".join(lines))
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """The end of a sentence that offers the nearest known name, or all of them.
+
+    >>> nearest("prot", ["port", "host"]), nearest("x", ["port", "host"])
+    ('; did you mean port?', '; known: port, host')
+    """
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}" if known else ""
+
+
+# pydantic's error type -> what was expected
+_EXPECTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text (in YAML and Python: in quotes)",
+    "list_type": "a list, as in [0, 1]",
+    "dict_type": "names with values, as in {NAME: value}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+    "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
+    "string_too_short": "not empty",
+    "string_too_long": "at most {max_length} characters",
+    "string_pattern_mismatch": "of the form {pattern}",
+}
+
+
+def _problems(runbook: str, error: ValidationError, known: Sequence[str]) -> Iterator[str]:
+    for detail in error.errors(include_url=False):
+        place = [str(part) for part in detail["loc"]]
+        name = ".".join(part for part in place if part != "[key]")
+        if detail["type"] == "extra_forbidden":
+            yield f"{name}: unknown parameter of {runbook}{nearest(name, known)}"
+        elif detail["type"] == "value_error":
+            sentence = str(detail["ctx"]["error"])
+            yield f"{name}: {sentence}" if name else sentence
+        else:
+            yield f"{name}: {_expectation(detail)}, not {_shown(place, detail['input'])}"
+
+
+def _expectation(detail: ErrorDetails) -> str:
+    phrase = _EXPECTED.get(detail["type"])
+    return (
+        f"expected {phrase.format(**detail.get('ctx', {}))}"
+        if phrase
+        else detail["msg"][:1].lower() + detail["msg"][1:]
+    )
+
+
+def _shown(place: Sequence[str], value: object) -> str:
+    """The offending value for a message, but for one that may be a secret."""
+    if any(says_secret(part) for part in place):
+        return "what was given"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

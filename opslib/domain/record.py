@@ -1,0 +1,74 @@
+"""What `record.json` says about a run: who, where, with what, section by section, and how it ended."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import Field
+
+from opslib.domain.states import Outcome, State, Value
+
+SCHEMA_VERSION = 1
+
+
+class SectionRecord(Value):
+    """One section of a runbook: the question's name, its state, one sentence, and one JSON value."""
+
+    name: str
+    state: State
+    summary: str = ""
+    value: Any = None
+    started_at: datetime
+    duration_s: float = Field(0.0, ge=0)
+
+
+class RunRecord(Value):
+    """The facts of one run; rewritten after each section."""
+
+    schema_version: int = SCHEMA_VERSION
+    runbook: str
+    parameters: dict[str, Any]
+    host: str
+    unit: str = ""
+    answered: Mapping[str, Any] = {}  # who answered: hostname, boot_id, user
+    started_at: datetime
+    ended_at: datetime | None = None
+    user: str = ""
+    controller: str = ""  # the machine that the run was started on
+    process_id: int | None = None
+    opslib_version: str = ""
+    sections: tuple[SectionRecord, ...] = ()
+    outcome: Outcome | None = None
+    status: Literal["running", "finished", "interrupted"] = "running"
+    exit_code: int | None = None  # where it isn't the outcome's own: 4 for a refusal
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the run came to an end, good or bad."""
+        return self.status != "running"
+
+    @property
+    def shown_exit_code(self) -> int:
+        """The exit code of the run: its own, else its outcome's, else 3 (could not find out)."""
+        if self.exit_code is not None:
+            return self.exit_code
+        return self.outcome.state.exit_code if self.outcome else State.UNKNOWN.exit_code
+
+    def with_section(self, section: SectionRecord) -> "RunRecord":
+        """The record with one more section; one of the same name (a cell run again) is replaced at its place."""
+        names = [known.name for known in self.sections]
+        sections = list(self.sections)
+        if section.name in names:
+            sections[names.index(section.name)] = section
+        else:
+            sections.append(section)
+        return self.model_copy(update={"sections": tuple(sections)})
+
+    def finished(self, outcome: Outcome, ended_at: datetime) -> "RunRecord":
+        """The record of a run that came to an outcome."""
+        return self.model_copy(update={"outcome": outcome, "ended_at": ended_at, "status": "finished"})
+
+    def interrupted(self, reason: str, ended_at: datetime | None) -> "RunRecord":
+        """The record of a run that was ended from outside; its outcome stays unknown."""
+        outcome = Outcome(state=State.UNKNOWN, reason=reason)
+        return self.model_copy(update={"outcome": outcome, "ended_at": ended_at, "status": "interrupted"})

@@ -1,0 +1,155 @@
+"""Takes secrets out of text, JSON values and notebooks; digests, pictures and commit ids stay."""
+
+import base64
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import lru_cache, partial
+from importlib.resources import files
+from typing import Any, NamedTuple
+from urllib.parse import quote, quote_plus
+
+
+class _Pattern(NamedTuple):
+    kind: str
+    regex: re.Pattern[str]
+
+
+class _Table(NamedTuple):
+    words: frozenset[str]
+    endings: tuple[str, ...]
+    harmless: frozenset[str]
+    patterns: tuple[_Pattern, ...]
+
+
+@lru_cache(maxsize=1)
+def _table() -> _Table:
+    table = tomllib.loads(files("opslib.domain").joinpath("data/secrets.toml").read_text("utf-8"))
+    patterns = tuple(_Pattern(row["kind"], re.compile(row["regex"])) for row in table["patterns"])
+    return _Table(frozenset(table["words"]), tuple(table["endings"]), frozenset(table["harmless"]), patterns)
+
+
+def says_secret(name: str) -> bool:
+    """Whether a name (parameter, environment variable, flag) says that its value is a secret.
+
+    >>> says_secret("HF_TOKEN"), says_secret("--api-key"), says_secret("TOKENIZERS_PARALLELISM")
+    (True, True, False)
+    """
+    plain = name.lower().lstrip("-").replace("-", "_")
+    table = _table()
+    if plain in table.harmless:
+        return False
+    return plain.endswith(table.endings) or not table.words.isdisjoint(re.split(r"[_.]", plain))
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """The text with every known secret, and all that looks like one, replaced by `[redacted:kind]`.
+
+    >>> redact("curl -H 'Authorization: Bearer abcdefgh12345678' :8000, canary42", ["canary42"])
+    "curl -H 'Authorization: Bearer [redacted:bearer]' :8000, [redacted:known]"
+    """
+    known = _known(tuple(secrets))
+    if known is not None:
+        text = known.sub("[redacted:known]", text)
+    for kind, regex in _table().patterns:
+        text = regex.sub(partial(_replaced, kind), text)
+    return text
+
+
+def redact_value(value: Any, secrets: Iterable[str] = ()) -> Any:
+    """A nested JSON value with its texts redacted; the value of a key that says secret goes whole, unless a reference.
+
+    >>> redact_value({"HF_TOKEN": "abc", "TOKEN": "env:HF_TOKEN", "n": [1, "x"]})
+    {'HF_TOKEN': '[redacted:named]', 'TOKEN': 'env:HF_TOKEN', 'n': [1, 'x']}
+    """
+    return _redact_value(value, tuple(secrets))
+
+
+def redact_notebook(notebook: Mapping[str, Any], secrets: Iterable[str] = ()) -> dict[str, Any]:
+    """A notebook (as nested dictionaries) with every source, output, attachment and metadata redacted.
+
+    Pictures (base64) are searched for known secrets only: patterns would eat into them.
+    """
+    return {key: _redact_cell_part(key, value, tuple(secrets)) for key, value in notebook.items()}
+
+
+def _redact_value(value: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return redact(value, secrets)
+    if isinstance(value, Mapping):
+        return {redact(str(key), secrets): _redact_named(str(key), item, secrets) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redact_value(item, secrets) for item in value]
+    return value
+
+
+def _redact_named(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(value, str) and value and says_secret(key) and not value.startswith(("env:", "file:", "[redacted")):
+        return "[redacted:named]"
+    return _redact_value(value, secrets)
+
+
+def _redact_cell_part(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
+    """Like `_redact_value`, but knows lists of lines and pictures."""
+    if key.startswith("image/") and key != "image/svg+xml":
+        return _redact_known_only(value, secrets)
+    if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
+        return redact("".join(value), secrets).splitlines(keepends=True)  # a secret may span two lines
+    if isinstance(value, list):
+        return [_redact_cell_part("", item, secrets) for item in value]
+    if isinstance(value, Mapping):
+        return {redact(str(name), secrets): _redact_cell_part(str(name), item, secrets) for name, item in value.items()}
+    return _redact_value(value, secrets)
+
+
+def _redact_known_only(value: Any, secrets: tuple[str, ...]) -> Any:
+    text = "".join(value) if isinstance(value, list) else value
+    known = _known(secrets)
+    return known.sub("[redacted:known]", text) if known is not None and isinstance(text, str) else text
+
+
+def _replaced(kind: str, match: re.Match[str]) -> str:
+    for group in ("secret", "secret2"):
+        if match.groupdict().get(group) is not None:
+            start, end = match.span(group)
+            return f"{match.string[match.start() : start]}[redacted:{kind}]{match.string[end : match.end()]}"
+    return f"[redacted:{kind}]"
+
+
+@lru_cache(maxsize=64)
+def _known(secrets: tuple[str, ...]) -> re.Pattern[str] | None:
+    """One pattern for all written forms of the known secrets, the longest first."""
+    forms = {form for secret in secrets if secret for form in _written_forms(secret)}
+    if not forms:
+        return None
+    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+
+
+def _written_forms(secret: str) -> set[str]:
+    """How a secret may be written: plain, in JSON (once and twice), as a Python literal, in URLs, HTML, base64."""
+    once = json.dumps(secret)[1:-1]
+    forms = {secret, once, json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(once)[1:-1], repr(secret)[1:-1]}
+    forms |= {quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    forms.add(
+        secret.replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace('"', "&#34;")
+        .replace("'", "&#39;")
+    )
+    return forms | _base64_forms(secret.encode("utf-8", "surrogatepass"))
+
+
+def _base64_forms(secret: bytes) -> set[str]:
+    """The characters that depend on the secret alone, at each of the three offsets that it may have in the bytes."""
+    forms: set[str] = set()
+    if len(secret) < 5:  # too few such characters: they would be found in any picture
+        return {base64.b64encode(secret).decode()}
+    for offset in range(3):
+        encoded = base64.b64encode(b"\0" * offset + secret)
+        first = (offset * 8 + 5) // 6
+        last = (offset + len(secret)) * 8 // 6
+        inner = encoded[first:last].decode()
+        forms |= {inner, inner.replace("+", "-").replace("/", "_")}
+    return forms

@@ -1,0 +1,147 @@
+"""The folder of one run: every file written by atomic replace, every text redacted at this door."""
+
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from opslib.domain.record import RunRecord
+from opslib.domain.redaction import redact, redact_value
+from opslib.errors import CouldNotFindOut, UnknownName
+
+RECORD_FILE = "record.json"
+EVENTS_FILE = "events.jsonl"
+NOTEBOOK_FILE = "notebook.ipynb"
+HTML_FILE = "record.html"
+EVIDENCE_DIR = "evidence"
+
+
+class RunFolder:
+    """One record: `runs/<UTC time>-<host>-<unit>-<runbook>/`; usable from several threads."""
+
+    def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
+        self.path = path
+        self.secrets = tuple(secrets)
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(
+        cls,
+        runs_dir: Path,
+        host: str,
+        unit: str,
+        runbook: str,
+        started_at: datetime,
+        *,
+        secrets: Iterable[str] = (),
+    ) -> "RunFolder":
+        """A new, empty folder; a name that is taken gets a number. Raises CouldNotFindOut where it can't be made."""
+        stamp = started_at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+        name = "-".join(filter(None, (stamp, safe_name(host), safe_name(unit), safe_name(runbook))))
+        for number in range(1, 1000):
+            path = runs_dir / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise CouldNotFindOut(f"the record folder {path} could not be made: {error.strerror}") from error
+            return cls(path.resolve(), secrets=secrets)
+        raise CouldNotFindOut(f"no free name for a record {name} in {runs_dir}")
+
+    @classmethod
+    def open(cls, path: Path, *, secrets: Iterable[str] = ()) -> "RunFolder":
+        """An existing record folder; raises UnknownName where there is none."""
+        if not path.is_dir():
+            raise UnknownName(f"no record folder {path}")
+        return cls(path.resolve(), secrets=secrets)
+
+    @property
+    def notebook_path(self) -> Path:
+        """The executed notebook."""
+        return self.path / NOTEBOOK_FILE
+
+    @property
+    def html_path(self) -> Path:
+        """The offline page."""
+        return self.path / HTML_FILE
+
+    def write_json(self, name: str, value: object) -> Path:
+        """Write a JSON file, redacted."""
+        text = json.dumps(redact_value(value, self.secrets), indent=2, ensure_ascii=False, default=str)
+        return self._write(name, text.encode() + b"\n")
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a text file, redacted."""
+        return self._write(name, redact(text, self.secrets).encode("utf-8", "replace"))
+
+    def add_evidence(self, name: str, content: bytes) -> Path:
+        """Keep evidence under `evidence/`; what is text is redacted, other bytes are kept as they are."""
+        with suppress(UnicodeDecodeError):
+            content = redact(content.decode("utf-8"), self.secrets).encode()
+        return self._write(f"{EVIDENCE_DIR}/{safe_name(name)}", content)
+
+    def append_event(self, event: Mapping[str, Any]) -> None:
+        """Add one line to the event file, redacted and flushed; `at` is filled in where it is missing."""
+        stamped = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
+        line = json.dumps(redact_value(stamped, self.secrets), ensure_ascii=False, default=str) + "\n"
+        with self._lock, (self.path / EVENTS_FILE).open("ab") as file:
+            file.write(line.encode("utf-8", "replace"))
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """All whole events so far; a torn last line is left out."""
+        with suppress(FileNotFoundError):
+            for line in (self.path / EVENTS_FILE).read_bytes().splitlines():
+                with suppress(ValueError):
+                    yield json.loads(line)
+
+    def write_record(self, record: RunRecord) -> Path:
+        """Replace `record.json`."""
+        return self.write_json(RECORD_FILE, record.model_dump(mode="json"))
+
+    def read_record(self) -> RunRecord | None:
+        """The record so far, or None where there is none yet; raises CouldNotFindOut for one that can't be read."""
+        try:
+            content = (self.path / RECORD_FILE).read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return RunRecord.model_validate_json(content)
+        except ValueError as error:
+            raise CouldNotFindOut(f"{self.path / RECORD_FILE} is no record: {str(error).splitlines()[0]}") from error
+
+    def _write(self, name: str, content: bytes) -> Path:
+        path = self.path / name
+        path.parent.mkdir(exist_ok=True)
+        atomic_write(path, content)
+        return path
+
+
+def atomic_write(path: Path, content: bytes) -> None:
+    """Replace a file so that a reader sees the old or the new content, never a part, also after a power cut."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def safe_name(text: str) -> str:
+    """A text as a part of a file name: letters, digits, dot, underscore, hyphen; at most 80 characters.
+
+    >>> safe_name("rehearsal:port-in-use"), safe_name("../etc/passwd")
+    ('rehearsal-port-in-use', 'etc-passwd')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:80]
