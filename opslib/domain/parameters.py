@@ -12,13 +12,26 @@ from pydantic_core import ErrorDetails
 from opslib.domain.redaction import says_secret
 from opslib.errors import BadParameter, UnknownName
 
-Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Alias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
-UnitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,200}$")]
+# pattern of a text -> how a message words it
+_FORMS = {
+    r"^[^\x00-\x1f\x7f]+$": "a text on one line, not empty",
+    r"^[^\x00\r\n]*$": "a text on one line",
+    r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$": "an alias of hosts.toml: letters, digits, . _ : @ -",
+    r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,200}$": "a unit name: letters, digits, _ . @ : -",
+    r"^[A-Za-z_][A-Za-z0-9_]{0,127}$": "a variable's name: letters, digits, _",
+    r"^\d+\.\d+(\.\d+)?([A-Za-z0-9.+-]*)$": 'a version such as "0.15"',
+    r"^[a-z0-9-]+/[a-z0-9-]+$": "a cause such as gpu-memory/sampler-warmup",
+    r"^(|-[1-9]\d?|0|[0-9a-f]{32})$": '"-1", "-2", ..., "" or "0" for the current one, or an invocation id',
+}
+LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION = _FORMS
+
+Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=LINE)]
+Alias = Annotated[str, Field(pattern=ALIAS)]
+UnitName = Annotated[str, Field(pattern=UNIT)]
 GpuIndex = Annotated[int, Field(ge=0, le=63)]
 Concurrency = Annotated[int, Field(ge=1, le=1024)]
-EnvironmentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-EnvironmentValue = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00\r\n]*$")]
+VariableName = Annotated[str, Field(pattern=VARIABLE)]
+VariableValue = Annotated[str, Field(max_length=4096, pattern=MAYBE_LINE)]
 
 # Flags that have a parameter of their own, so that `extra_args` can't say the opposite.
 _OWN_FLAGS = {
@@ -35,11 +48,22 @@ _OWN_FLAGS = {
 
 
 class Parameters(BaseModel):
-    """What every runbook is given: the host it is about."""
+    """What every runbook is given: the host and the unit that it is about."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
     host: Alias = Field("rehearsal", description="alias of the host in hosts.toml")
+    unit: UnitName = Field("vllm-minimax", description="systemd unit; .service is optional")
+
+    @staticmethod
+    def names(runbook: str) -> tuple[str, ...]:
+        """The names of a runbook's parameters, in the schema's order."""
+        return tuple(schema_of(runbook).model_fields)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Where the secrets of this run lie: all values of the form `env:NAME` and `file:PATH`."""
+        return tuple(value for value in _texts(self.model_dump()) if is_reference(value))
 
 
 class ModelParameters(BaseModel):
@@ -49,9 +73,8 @@ class ModelParameters(BaseModel):
 
 
 class ServedParameters(ModelParameters):
-    """Which unit serves the checkpoint, under which name and where."""
+    """Under which name and where the checkpoint is served."""
 
-    unit: UnitName = Field("vllm-minimax", description="systemd unit; .service is optional")
     served_model_name: Text | None = Field(None, description="name that clients ask for; None: the model's last part")
     port: int = Field(8000, ge=1, le=65535, description="port of the engine on the host")
 
@@ -69,10 +92,10 @@ class EngineParameters(BaseModel):
     gpu_memory_utilization: float = Field(0.95, gt=0, le=1, description="share of each GPU's memory for the engine")
     max_model_len: int = Field(131072, ge=1, le=100_000_000, description="longest prompt plus answer, in tokens")
     max_num_seqs: int | None = Field(None, ge=1, le=65536, description="most requests at once; None: engine's default")
-    engine_version: Annotated[str, Field(pattern=r"^\d+\.\d+(\.\d+)?([A-Za-z0-9.+-]*)$")] = Field(
+    engine_version: Annotated[str, Field(pattern=VERSION)] = Field(
         "0.15", description="vLLM version to plan for (the running engine's journal overrules it)"
     )
-    extra_args: list[EnvironmentValue] = Field([], description="more arguments of `vllm serve`, one text per word")
+    extra_args: list[VariableValue] = Field([], description="more arguments of `vllm serve`, one text per word")
 
     @field_validator("extra_args")
     @classmethod
@@ -102,11 +125,11 @@ class EngineParameters(BaseModel):
 class LaunchParameters(EngineParameters, ServedParameters):
     """How a unit is installed, started and, where allowed, cured."""
 
-    environment: dict[EnvironmentName, EnvironmentValue] = Field(
+    environment: dict[VariableName, VariableValue] = Field(
         {}, description="environment of the engine; secrets only as env:NAME or file:PATH"
     )
     consent: Literal["ask", "given"] = Field("ask", description="given: apply plans without a click")
-    apply_remedies: list[Annotated[str, Field(pattern=r"^[a-z0-9-]+/[a-z0-9-]+$")]] = Field(
+    apply_remedies: list[Annotated[str, Field(pattern=CAUSE)]] = Field(
         ["gpu-memory/sampler-warmup"], description="causes whose remedy may be applied without a click"
     )
     max_restarts: int = Field(1, ge=0, le=5, description="most relaunches with a remedy")
@@ -156,8 +179,7 @@ class UnitLaunchParameters(LaunchParameters, Parameters):
 class InvestigateCrashParameters(Parameters):
     """Parameters of `40-investigate-crash`."""
 
-    unit: UnitName = Field("vllm-minimax", description="systemd unit; .service is optional")
-    invocation: Annotated[str, Field(pattern=r"^(|-[1-9]\d?|0|[0-9a-f]{32})$")] = Field(
+    invocation: Annotated[str, Field(pattern=INVOCATION)] = Field(
         "-1", description='which start: "-1" the one before, "" or "0" the current one, or an invocation id'
     )
 
@@ -187,6 +209,16 @@ def is_reference(value: str) -> bool:
     (True, True, False)
     """
     return re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[/~][^\x00-\x1f]+", value) is not None
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts(list(value.values()))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
 
 
 def schema_of(runbook: str) -> type[Parameters]:
@@ -254,7 +286,6 @@ _EXPECTED = {
     "too_long": "at most {max_length} of them",
     "string_too_short": "not empty",
     "string_too_long": "at most {max_length} characters",
-    "string_pattern_mismatch": "of the form {pattern}",
 }
 
 
@@ -272,12 +303,11 @@ def _problems(runbook: str, error: ValidationError, known: Sequence[str]) -> Ite
 
 
 def _expectation(detail: ErrorDetails) -> str:
+    context = detail.get("ctx", {})
+    if detail["type"] == "string_pattern_mismatch":
+        return f"expected {_FORMS[context['pattern']]}"
     phrase = _EXPECTED.get(detail["type"])
-    return (
-        f"expected {phrase.format(**detail.get('ctx', {}))}"
-        if phrase
-        else detail["msg"][:1].lower() + detail["msg"][1:]
-    )
+    return f"expected {phrase.format(**context)}" if phrase else detail["msg"][:1].lower() + detail["msg"][1:]
 
 
 def _shown(place: Sequence[str], value: object) -> str:

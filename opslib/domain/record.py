@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from opslib import __version__
+from opslib.domain.host import HostSettings
+from opslib.domain.parameters import Parameters
 from opslib.domain.states import Outcome, State, Value
 
 SCHEMA_VERSION = 1
@@ -28,7 +31,7 @@ class RunRecord(Value):
     schema_version: int = SCHEMA_VERSION
     runbook: str
     parameters: dict[str, Any]
-    host: str
+    host: str = ""
     unit: str = ""
     answered: Mapping[str, Any] = {}  # who answered: hostname, boot_id, user
     started_at: datetime
@@ -36,7 +39,7 @@ class RunRecord(Value):
     user: str = ""
     controller: str = ""  # the machine that the run was started on
     process_id: int | None = None
-    opslib_version: str = ""
+    opslib_version: str = __version__
     sections: tuple[SectionRecord, ...] = ()
     outcome: Outcome | None = None
     status: Literal["running", "finished", "interrupted"] = "running"
@@ -72,3 +75,16 @@ class RunRecord(Value):
         """The record of a run that was ended from outside; its outcome stays unknown."""
         outcome = Outcome(state=State.UNKNOWN, reason=reason)
         return self.model_copy(update={"outcome": outcome, "ended_at": ended_at, "status": "interrupted"})
+
+
+def new_record(
+    runbook: str, parameters: Parameters, settings: HostSettings | None = None, *, started_at: datetime
+) -> RunRecord:
+    """The record of a run that starts now; the record folder adds who runs it, where and in which process."""
+    return RunRecord(
+        runbook=runbook,
+        parameters=parameters.model_dump(),
+        host=settings.alias if settings else parameters.host,
+        unit=parameters.unit,
+        started_at=started_at,
+    )

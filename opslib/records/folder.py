@@ -1,8 +1,10 @@
 """The folder of one run: every file written by atomic replace, every text redacted at this door."""
 
+import getpass
 import json
 import os
 import re
+import socket
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +16,7 @@ from typing import Any
 from opslib.domain.record import RunRecord
 from opslib.domain.redaction import redact, redact_value
 from opslib.errors import CouldNotFindOut, UnknownName
+from opslib.records.secrets import environment_secrets
 
 RECORD_FILE = "record.json"
 EVENTS_FILE = "events.jsonl"
@@ -27,7 +30,8 @@ class RunFolder:
 
     def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
         self.path = path
-        self.secrets = tuple(secrets)
+        self.secrets: tuple[str, ...] = environment_secrets(os.environ)
+        self.add_secrets(secrets)
         self._lock = threading.Lock()
 
     @classmethod
@@ -101,8 +105,15 @@ class RunFolder:
                 with suppress(ValueError):
                     yield json.loads(line)
 
+    def add_secrets(self, secrets: Iterable[str]) -> None:
+        """Make more values known as secret from now on."""
+        self.secrets = tuple(dict.fromkeys((*self.secrets, *filter(None, secrets))))
+
     def write_record(self, record: RunRecord) -> Path:
-        """Replace `record.json`."""
+        """Replace `record.json`; who runs it, where and in which process is filled in where it is missing."""
+        here = {"user": getpass.getuser(), "controller": socket.gethostname(), "process_id": os.getpid()}
+        missing = {name: value for name, value in here.items() if not getattr(record, name)}
+        record = record.model_copy(update=missing)
         return self.write_json(RECORD_FILE, record.model_dump(mode="json"))
 
     def read_record(self) -> RunRecord | None:
