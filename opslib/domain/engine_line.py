@@ -1,0 +1,111 @@
+"""One line of an engine's log: its frame, process prefix, level, source and text (vLLM 0.6 to 0.32, SGLang and kin)."""
+
+import re
+
+from opslib.domain.states import Value
+
+_MAX_TEXT = 6000  # characters of a line that are looked at; longer ones are lists of names
+_ANSI = re.compile(r"(?:\x1b|#033)\[[0-9;]*[A-Za-z]")
+_FRAMES = (
+    re.compile(r"[\w./-]{1,64} {1,40}\| ?"),  # docker compose: "name  | "
+    re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) "),  # Kubernetes, docker logs -t
+)
+_SYSLOG = re.compile(
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,6})?[+-]\d\d:?\d\d) "
+    r"(?P<host>[\w.-]{1,64}) (?P<identifier>[^\s:\[]{1,64})(?:\[(?P<pid>\d{1,10})\])?: ?"
+)
+_PREFIX = re.compile(
+    r"\((?P<name>[A-Za-z][\w.-]{0,40})(?P<detail>(?: rank=\d{1,6})?)"
+    r"(?:[ ,]{1,3}pid=(?P<pid>\d{1,10}))?(?:[ ,]{1,3}ip=[\d.:a-f]{1,40})?\) ?"
+)
+_LEVEL = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
+_HEAD = re.compile(
+    rf"(?P<level>{_LEVEL}) (?P<at>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{{1,6}})?) "
+    r"\[?(?P<source>[\w./<>-]{1,80}:\d{1,6})\] ?"
+)
+_OTHER_HEADS = (
+    re.compile(rf"(?P<level>{_LEVEL}): {{1,6}}(?P<at>)(?P<source>)"),  # uvicorn
+    re.compile(
+        r"(?P<at>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?Z?) -? ?(?P<source>[\w.]{1,80}) - "
+        rf"(?P<level>{_LEVEL}) - "
+    ),
+    re.compile(  # SGLang
+        r"\[(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?P<source>(?: [A-Z]{2}\d{1,4}){0,3})\] (?P<level>)"
+    ),
+)
+_GIB = 2**30
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": _GIB, "MB": 2**20, "GB": _GIB}  # vLLM's old "GB" are GiB
+
+
+class LogLine(Value):
+    """One line without its frame: who said it, how loud, from where, and the text."""
+
+    text: str
+    process: str = ""  # as printed: "APIServer", "EngineCore_DP0", "Worker_TP0", "VllmWorker rank=1"
+    pid: int | None = None
+    level: str = ""
+    source: str = ""
+    logged_at: str = ""  # the process's own local time, as printed
+    identifier: str = ""  # of a syslog frame: "systemd", "kernel", "vllm"
+
+
+def strip_colours(text: str) -> str:
+    """The text without ANSI colours (also as syslog writes them), and of a redrawn progress bar the last state."""
+    if "\x1b" in text or "#033" in text:
+        text = _ANSI.sub("", text)
+    text = text.rstrip("\r\n")
+    if "\r" in text:
+        text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
+    return text[:_MAX_TEXT]
+
+
+def parse_log_line(message: str) -> LogLine:
+    """Reads one message of an engine, or one line of a pasted log.
+
+    >>> parse_log_line("(Worker_TP0 pid=7) ERROR 11-29 15:31:48 [core.py:953] WorkerProc failed to start.").process
+    'Worker_TP0'
+    """
+    text = strip_colours(message)
+    found: dict[str, str] = {}
+    for frame in _FRAMES:
+        if match := frame.match(text):
+            text = text[match.end() :]
+    if match := _SYSLOG.match(text):
+        found["identifier"] = match["identifier"]
+        found["pid"] = match["pid"] or ""
+        text = text[match.end() :]
+    if text.startswith("(") and (match := _PREFIX.match(text)) and ("=" in match[0]):
+        found["process"] = match["name"] + match["detail"]
+        found["pid"] = match["pid"] or ""
+        text = text[match.end() :]
+    text, head = _strip_head(text)
+    pid = found.get("pid", "")
+    return LogLine(
+        text=text,
+        process=found.get("process", ""),
+        pid=int(pid) if pid else None,
+        identifier=found.get("identifier", ""),
+        level=head[0],
+        source=head[1],
+        logged_at=head[2],
+    )
+
+
+def _strip_head(text: str) -> tuple[str, tuple[str, str, str]]:
+    """The text after level, time and source, and these three."""
+    if match := _HEAD.match(text):
+        return text[match.end() :], (match["level"], match["source"], match["at"])
+    for pattern in _OTHER_HEADS:
+        if match := pattern.match(text):
+            return text[match.end() :], (match["level"], match["source"].strip(), match["at"])
+    return text, ("", "", "")
+
+
+def size_bytes(number: str, unit: str) -> int:
+    """What a printed size is in bytes; vLLM's "GB" are GiB.
+
+    >>> size_bytes("1.5", "GiB")
+    1610612736
+    """
+    return round(float(number.replace(",", "")) * _UNITS[unit])

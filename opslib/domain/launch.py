@@ -1,0 +1,364 @@
+"""How a launch is going: a pure tracker that takes what was seen, with its time, and says what it means.
+
+"active (running)" is not ready: a unit reads so while its engine loads, and again eight seconds after a crash.
+"""
+
+import re
+from datetime import datetime
+from enum import StrEnum
+
+from opslib.domain.engine_log import Phase, list_phases, parse_log_line, phase_of
+from opslib.domain.facts.gpu import Gpu
+from opslib.domain.facts.journal import JournalEntry
+from opslib.domain.facts.systemd import UnitStatus
+from opslib.domain.states import Value
+
+_DEATHS = re.compile(
+    r"WorkerProc hit an exception|WorkerProc failed to start|EngineCore failed to start|Engine core initialization failed"
+    r"|EngineCore (?:hit an exception|encountered a fatal error)|Engine process failed to start|died unexpectedly"
+)
+_MAIN_EXITED = re.compile(
+    r"(?:[Mm]ain|Control) process exited, code=(?P<code>\w+),? status=(?P<status>\d+)(?:/(?P<word>\w+))?"
+)
+_SCHEDULED = re.compile(r"Scheduled restart job, restart counter is at (?P<n>\d+)")
+_RESULT = re.compile(r"Failed with result '(?P<result>[\w-]+)'")
+_START_LIMIT = re.compile(r"[Ss]tart request repeated too quickly")
+_STOPPING = re.compile(r"^Stopping |stop-sigterm")
+_SERVING = "serving"
+_HTTP_OK = 200
+
+
+class LaunchState(StrEnum):
+    """Where a launch stands; all but *starting*, *restarting*, *stalled* and *unreachable* end the watch."""
+
+    STARTING = "starting"
+    RESTARTING = "restarting"  # systemd waits to start it again, and this watch has seen no crash
+    STALLED = "stalled"  # no new line for long; may be a silent compilation
+    UNREACHABLE = "unreachable"  # the link is lost: unknown, not failed
+    READY = "ready"
+    CRASHED = "crashed"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more is waited for."""
+        return self in {LaunchState.READY, LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT}
+
+
+class JournalSeen(Value):
+    """A journal entry of the unit came in."""
+
+    at: datetime
+    entry: JournalEntry
+
+
+class HealthSeen(Value):
+    """`/health` was asked; None where nothing listens or answers."""
+
+    at: datetime
+    status_code: int | None
+
+
+class UnitSeen(Value):
+    """systemd was asked about the unit."""
+
+    at: datetime
+    status: UnitStatus
+
+
+class GpuSeen(Value):
+    """GPU memory was asked."""
+
+    at: datetime
+    gpus: tuple[Gpu, ...]
+
+
+class TickSeen(Value):
+    """Nothing changed on the host, and the link works."""
+
+    at: datetime
+
+
+class LinkLost(Value):
+    """The host can't be heard any more; nothing follows from that about the unit."""
+
+    at: datetime
+    reason: str = ""
+
+
+class DeadlineReached(Value):
+    """The watch was given so much time and no more."""
+
+    at: datetime
+
+
+LaunchEvent = JournalSeen | HealthSeen | UnitSeen | GpuSeen | TickSeen | LinkLost | DeadlineReached
+
+
+class Crash(Value):
+    """A start that ended: which invocation, how it was noticed, when it died and when that was seen."""
+
+    invocation_id: str
+    noticed_by: str  # "journal" | "n_restarts" | "invocation_id" | "sub_state" | "active_state"
+    text: str
+    seen_at: datetime
+    died_at: datetime | None = None
+    exit_status: str = ""  # as systemd writes it: "exited, status=1/FAILURE"
+
+
+class LaunchChange(Value):
+    """One thing that became different, for a timeline."""
+
+    at: datetime
+    what: str  # "state" | "phase" | "health" | "unit" | "invocation" | "restarts" | "crash" | "link"
+    text: str
+
+
+class LaunchStatus(Value):
+    """All that is known about a launch at `at`."""
+
+    state: LaunchState = LaunchState.STARTING
+    reason: str = ""
+    since: datetime
+    at: datetime
+    phase: Phase | None = None
+    percent: int | None = None
+    invocation_id: str = ""
+    n_restarts: int = 0
+    active_state: str = ""
+    sub_state: str = ""
+    result: str = ""
+    main_pid: int = 0
+    health_status_code: int | None = None
+    gpus: tuple[Gpu, ...] = ()
+    last_line: str = ""
+    last_line_at: datetime | None = None
+    last_heard_at: datetime
+    cursor: str = ""
+    crash: Crash | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the launch began."""
+        return (self.at - self.since).total_seconds()
+
+
+class LaunchTracker:
+    """Takes events in order and keeps `status`; holds no clock and does no I/O.
+
+    `before` is the unit's status before the start was asked for: only another invocation than that one counts.
+    """
+
+    def __init__(self, started_at: datetime, *, before: UnitStatus | None = None, stall_s: float = 900.0) -> None:
+        self._old_invocation = before.invocation_id if before else ""
+        self._n_restarts: int | None = None
+        self._stall_s = stall_s
+        self._was_closed = False  # /health was seen closed during this invocation
+        self._is_stop_asked = False
+        self._is_serving = False
+        self.status = LaunchStatus(since=started_at, at=started_at, last_heard_at=started_at)
+
+    def feed(self, event: LaunchEvent) -> tuple[LaunchChange, ...]:
+        """Takes one event in and says what changed by it; after a final state nothing changes any more."""
+        if self.status.state.is_final:
+            return ()
+        before = self.status
+        self._set(at=max(event.at, before.at))
+        match event:
+            case LinkLost():
+                self._become(LaunchState.UNREACHABLE, event.reason or "the host does not answer")
+            case DeadlineReached():
+                self._become(LaunchState.TIMED_OUT, self._last_seen())
+            case _:
+                self._heard(event)
+        return tuple(_changes(before, self.status))
+
+    def _heard(self, event: JournalSeen | HealthSeen | UnitSeen | GpuSeen | TickSeen) -> None:
+        self._set(last_heard_at=self.status.at)
+        if self.status.state is LaunchState.UNREACHABLE:
+            self._become(LaunchState.STARTING, "")
+        match event:
+            case JournalSeen():
+                self._journal(event.entry)
+            case HealthSeen():
+                self._set(health_status_code=event.status_code)
+                self._was_closed |= event.status_code != _HTTP_OK
+            case UnitSeen():
+                self._unit(event.status)
+            case GpuSeen():
+                self._set(gpus=event.gpus)
+            case TickSeen():
+                self._check_stall()
+        self._check_ready()
+
+    # -- the journal
+
+    def _journal(self, entry: JournalEntry) -> None:
+        if self._is_old(entry.invocation_id):
+            self._set(cursor=entry.cursor)
+            return
+        line = parse_log_line(entry.message)
+        self._set(last_line=line.text.strip() or self.status.last_line, cursor=entry.cursor)
+        self._set(last_line_at=entry.realtime_at or self.status.at)
+        if self.status.state is LaunchState.STALLED:
+            self._become(LaunchState.STARTING, "")
+        self._adopt(entry.invocation_id)
+        if entry.identifier == "systemd":
+            self._systemd_line(entry)
+        elif not self._is_stop_asked and _DEATHS.search(line.text):
+            self._crashed("journal", line.text, entry)
+        else:
+            self._progress(line.text)
+
+    def _systemd_line(self, entry: JournalEntry) -> None:
+        text = entry.message
+        if _STOPPING.search(text):
+            self._is_stop_asked = True
+        elif _START_LIMIT.search(text):
+            self._become(LaunchState.FAILED, "systemd gave up: start request repeated too quickly")
+        elif self._is_stop_asked:
+            return
+        elif match := _MAIN_EXITED.search(text):
+            how = f"{match['code']}, status={match['status']}" + (f"/{match['word']}" if match["word"] else "")
+            self._crashed("journal", text, entry, exit_status=how)
+        elif _RESULT.search(text) or _SCHEDULED.search(text):
+            self._crashed("journal", text, entry)
+
+    def _progress(self, text: str) -> None:
+        phase = phase_of(text)
+        known = self.status.phase
+        if phase is None or (known and phase.order < known.order):
+            return
+        self._is_serving |= phase.id == _SERVING
+        self._set(phase=phase, percent=phase.percent)
+
+    # -- systemd
+
+    def _unit(self, unit: UnitStatus) -> None:
+        known, n_restarts = self.status.invocation_id, self._n_restarts
+        self._set(active_state=unit.active_state, sub_state=unit.sub_state, result=unit.result, main_pid=unit.main_pid)
+        if not unit.is_installed:
+            self._become(LaunchState.FAILED, f"systemd knows no unit {unit.unit}".rstrip())
+            return
+        if self._is_old(unit.invocation_id):
+            return
+        self._n_restarts = unit.n_restarts
+        self._set(n_restarts=unit.n_restarts)
+        if n_restarts is not None and unit.n_restarts > n_restarts:
+            self._crashed("n_restarts", f"NRestarts went from {n_restarts} to {unit.n_restarts}", status=unit)
+        elif known and unit.invocation_id and unit.invocation_id != known:
+            self._crashed("invocation_id", f"InvocationID changed from {known} to {unit.invocation_id}", status=unit)
+        elif unit.sub_state.startswith("auto-restart"):
+            self._auto_restart(unit)
+        elif unit.active_state == "failed":
+            self._failed(unit)
+        elif unit.active_state == "inactive" and known:
+            self._become(LaunchState.FAILED, f"the unit is inactive: {unit.exit_words or 'it ended'}")
+        else:
+            self._adopt(unit.invocation_id)
+
+    def _auto_restart(self, unit: UnitStatus) -> None:
+        if self.status.invocation_id or self._old_invocation:
+            self._crashed("sub_state", f"systemd waits to restart it (result {unit.result})", status=unit)
+        else:
+            self._become(LaunchState.RESTARTING, f"systemd waits to restart it (result {unit.result})")
+
+    def _failed(self, unit: UnitStatus) -> None:
+        how = f"the unit failed (result {unit.result}" + (f", {unit.exit_words})" if unit.exit_words else ")")
+        crash = self._crash("active_state", how, died_at=unit.exec_main_exit_at, exit_status=unit.exit_words)
+        self._set(crash=self.status.crash or crash)
+        self._become(LaunchState.FAILED, how)
+
+    # -- what follows
+
+    def _is_old(self, invocation_id: str) -> bool:
+        return bool(invocation_id) and invocation_id == self._old_invocation
+
+    def _adopt(self, invocation_id: str) -> None:
+        if invocation_id and not self.status.invocation_id:
+            self._set(invocation_id=invocation_id)
+            if self.status.state is LaunchState.RESTARTING:
+                self._become(LaunchState.STARTING, "")
+
+    def _crashed(
+        self,
+        noticed_by: str,
+        text: str,
+        entry: JournalEntry | None = None,
+        *,
+        status: UnitStatus | None = None,
+        exit_status: str = "",
+    ) -> None:
+        died_at = entry.realtime_at if entry else status.exec_main_exit_at if status else None
+        self._set(crash=self._crash(noticed_by, text, died_at=died_at, exit_status=exit_status))
+        self._become(LaunchState.CRASHED, text)
+
+    def _crash(self, noticed_by: str, text: str, *, died_at: datetime | None, exit_status: str) -> Crash:
+        return Crash(
+            invocation_id=self.status.invocation_id,
+            noticed_by=noticed_by,
+            text=text,
+            seen_at=self.status.at,
+            died_at=died_at,
+            exit_status=exit_status,
+        )
+
+    def _check_ready(self) -> None:
+        """Ready: `/health` answers 200, the unit runs, and it is *this* unit's server that answers.
+
+        Another server on the port answers 200 from the start; ours was closed first, or its log says that it serves.
+        """
+        status = self.status
+        is_running = status.active_state == "active" and bool(status.invocation_id)
+        is_ours = self._is_serving or self._was_closed
+        if status.health_status_code == _HTTP_OK and is_running and is_ours and not status.state.is_final:
+            self._become(LaunchState.READY, f"/health answers 200 after {status.elapsed_s:.0f} s")
+
+    def _check_stall(self) -> None:
+        quiet_since = self.status.last_line_at or self.status.since
+        quiet_s = (self.status.at - quiet_since).total_seconds()
+        if quiet_s > self._stall_s and self.status.state is LaunchState.STARTING:
+            self._become(LaunchState.STALLED, f"no line for {quiet_s:.0f} s; {self._last_seen()}")
+
+    def _last_seen(self) -> str:
+        status = self.status
+        phase = status.phase.title if status.phase else list_phases()[0].title
+        unit = f"{status.active_state} ({status.sub_state})" if status.active_state else "not seen"
+        health = status.health_status_code if status.health_status_code is not None else "closed"
+        return f"last seen: {phase}, unit {unit}, /health {health}, last line {status.last_line[:160]!r}"
+
+    def _become(self, state: LaunchState, reason: str) -> None:
+        self._set(state=state, reason=reason)
+
+    def _set(self, **values: object) -> None:
+        self.status = self.status.model_copy(update=values)
+
+
+def _changes(before: LaunchStatus, after: LaunchStatus) -> list[LaunchChange]:
+    """What differs between two statuses, in the order an operator reads."""
+    pairs = (
+        ("unit", (before.active_state, before.sub_state), (after.active_state, after.sub_state)),
+        ("invocation", before.invocation_id, after.invocation_id),
+        ("restarts", before.n_restarts, after.n_restarts),
+        ("health", before.health_status_code, after.health_status_code),
+        ("phase", before.phase, after.phase),
+        ("crash", before.crash, after.crash),
+        ("state", before.state, after.state),
+    )
+    return [LaunchChange(at=after.at, what=what, text=_words(what, after)) for what, old, new in pairs if old != new]
+
+
+def _words(what: str, status: LaunchStatus) -> str:
+    if what == "unit":
+        return f"{status.active_state} ({status.sub_state})"
+    if what == "phase":
+        title = status.phase.title if status.phase else ""
+        return title if status.percent is None else f"{title} {status.percent} %"
+    if what == "health":
+        return "closed" if status.health_status_code is None else str(status.health_status_code)
+    if what == "crash":
+        return status.crash.text if status.crash else ""
+    if what == "state":
+        return f"{status.state}: {status.reason}".rstrip(": ")
+    return str(status.invocation_id if what == "invocation" else status.n_restarts)
