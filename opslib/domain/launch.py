@@ -5,16 +5,45 @@
 
 import re
 from datetime import datetime
-from enum import StrEnum
 
-from opslib.domain.engine_log import Phase, list_phases, parse_log_line, phase_of
-from opslib.domain.facts.gpu import Gpu
+from opslib.domain.engine_log import list_phases, parse_log_line, phase_of
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.facts.systemd import UnitStatus
-from opslib.domain.states import Value
+from opslib.domain.launch_events import (
+    Crash,
+    DeadlineReached,
+    GpuSeen,
+    HealthSeen,
+    JournalSeen,
+    LaunchChange,
+    LaunchEvent,
+    LaunchState,
+    LaunchStatus,
+    LinkLost,
+    TickSeen,
+    UnitSeen,
+    status_changes,
+)
+
+__all__ = [
+    "Crash",
+    "DeadlineReached",
+    "GpuSeen",
+    "HealthSeen",
+    "JournalSeen",
+    "LaunchChange",
+    "LaunchEvent",
+    "LaunchState",
+    "LaunchStatus",
+    "LaunchTracker",
+    "LinkLost",
+    "TickSeen",
+    "UnitSeen",
+]
 
 _DEATHS = re.compile(
-    r"WorkerProc hit an exception|WorkerProc failed to start|EngineCore failed to start|Engine core initialization failed"
+    r"WorkerProc hit an exception|WorkerProc failed to start|EngineCore failed to start"
+    r"|Engine core initialization failed"
     r"|EngineCore (?:hit an exception|encountered a fatal error)|Engine process failed to start|died unexpectedly"
 )
 _MAIN_EXITED = re.compile(
@@ -26,122 +55,6 @@ _START_LIMIT = re.compile(r"[Ss]tart request repeated too quickly")
 _STOPPING = re.compile(r"^Stopping |stop-sigterm")
 _SERVING = "serving"
 _HTTP_OK = 200
-
-
-class LaunchState(StrEnum):
-    """Where a launch stands; all but *starting*, *restarting*, *stalled* and *unreachable* end the watch."""
-
-    STARTING = "starting"
-    RESTARTING = "restarting"  # systemd waits to start it again, and this watch has seen no crash
-    STALLED = "stalled"  # no new line for long; may be a silent compilation
-    UNREACHABLE = "unreachable"  # the link is lost: unknown, not failed
-    READY = "ready"
-    CRASHED = "crashed"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing more is waited for."""
-        return self in {LaunchState.READY, LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT}
-
-
-class JournalSeen(Value):
-    """A journal entry of the unit came in."""
-
-    at: datetime
-    entry: JournalEntry
-
-
-class HealthSeen(Value):
-    """`/health` was asked; None where nothing listens or answers."""
-
-    at: datetime
-    status_code: int | None
-
-
-class UnitSeen(Value):
-    """systemd was asked about the unit."""
-
-    at: datetime
-    status: UnitStatus
-
-
-class GpuSeen(Value):
-    """GPU memory was asked."""
-
-    at: datetime
-    gpus: tuple[Gpu, ...]
-
-
-class TickSeen(Value):
-    """Nothing changed on the host, and the link works."""
-
-    at: datetime
-
-
-class LinkLost(Value):
-    """The host can't be heard any more; nothing follows from that about the unit."""
-
-    at: datetime
-    reason: str = ""
-
-
-class DeadlineReached(Value):
-    """The watch was given so much time and no more."""
-
-    at: datetime
-
-
-LaunchEvent = JournalSeen | HealthSeen | UnitSeen | GpuSeen | TickSeen | LinkLost | DeadlineReached
-
-
-class Crash(Value):
-    """A start that ended: which invocation, how it was noticed, when it died and when that was seen."""
-
-    invocation_id: str
-    noticed_by: str  # "journal" | "n_restarts" | "invocation_id" | "sub_state" | "active_state"
-    text: str
-    seen_at: datetime
-    died_at: datetime | None = None
-    exit_status: str = ""  # as systemd writes it: "exited, status=1/FAILURE"
-
-
-class LaunchChange(Value):
-    """One thing that became different, for a timeline."""
-
-    at: datetime
-    what: str  # "state" | "phase" | "health" | "unit" | "invocation" | "restarts" | "crash" | "link"
-    text: str
-
-
-class LaunchStatus(Value):
-    """All that is known about a launch at `at`."""
-
-    state: LaunchState = LaunchState.STARTING
-    reason: str = ""
-    since: datetime
-    at: datetime
-    phase: Phase | None = None
-    percent: int | None = None
-    invocation_id: str = ""
-    n_restarts: int = 0
-    active_state: str = ""
-    sub_state: str = ""
-    result: str = ""
-    main_pid: int = 0
-    health_status_code: int | None = None
-    gpus: tuple[Gpu, ...] = ()
-    last_line: str = ""
-    last_line_at: datetime | None = None
-    last_heard_at: datetime
-    cursor: str = ""
-    crash: Crash | None = None
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the launch began."""
-        return (self.at - self.since).total_seconds()
 
 
 class LaunchTracker:
@@ -156,7 +69,7 @@ class LaunchTracker:
         self._stall_s = stall_s
         self._was_closed = False  # /health was seen closed during this invocation
         self._is_stop_asked = False
-        self._is_serving = False
+        self._is_serving = before is None  # watching a unit that somebody else started: it may serve already
         self.status = LaunchStatus(since=started_at, at=started_at, last_heard_at=started_at)
 
     def feed(self, event: LaunchEvent) -> tuple[LaunchChange, ...]:
@@ -172,7 +85,7 @@ class LaunchTracker:
                 self._become(LaunchState.TIMED_OUT, self._last_seen())
             case _:
                 self._heard(event)
-        return tuple(_changes(before, self.status))
+        return status_changes(before, self.status)
 
     def _heard(self, event: JournalSeen | HealthSeen | UnitSeen | GpuSeen | TickSeen) -> None:
         self._set(last_heard_at=self.status.at)
@@ -195,11 +108,13 @@ class LaunchTracker:
     # -- the journal
 
     def _journal(self, entry: JournalEntry) -> None:
+        self._set(cursor=entry.cursor or self.status.cursor)
+        if entry.identifier == "systemd" and _START_LIMIT.search(entry.message):  # carries the old invocation
+            self._become(LaunchState.FAILED, "systemd gave up: start request repeated too quickly")
         if self._is_old(entry.invocation_id):
-            self._set(cursor=entry.cursor)
             return
         line = parse_log_line(entry.message)
-        self._set(last_line=line.text.strip() or self.status.last_line, cursor=entry.cursor)
+        self._set(last_line=line.text.strip() or self.status.last_line)
         self._set(last_line_at=entry.realtime_at or self.status.at)
         if self.status.state is LaunchState.STALLED:
             self._become(LaunchState.STARTING, "")
@@ -215,8 +130,6 @@ class LaunchTracker:
         text = entry.message
         if _STOPPING.search(text):
             self._is_stop_asked = True
-        elif _START_LIMIT.search(text):
-            self._become(LaunchState.FAILED, "systemd gave up: start request repeated too quickly")
         elif self._is_stop_asked:
             return
         elif match := _MAIN_EXITED.search(text):
@@ -242,6 +155,8 @@ class LaunchTracker:
             self._become(LaunchState.FAILED, f"systemd knows no unit {unit.unit}".rstrip())
             return
         if self._is_old(unit.invocation_id):
+            if unit.result == "start-limit-hit":
+                self._failed(unit)
             return
         self._n_restarts = unit.n_restarts
         self._set(n_restarts=unit.n_restarts)
@@ -277,7 +192,7 @@ class LaunchTracker:
 
     def _adopt(self, invocation_id: str) -> None:
         if invocation_id and not self.status.invocation_id:
-            self._set(invocation_id=invocation_id)
+            self._set(invocation_id=invocation_id, health_status_code=None)
             if self.status.state is LaunchState.RESTARTING:
                 self._become(LaunchState.STARTING, "")
 
@@ -333,32 +248,3 @@ class LaunchTracker:
 
     def _set(self, **values: object) -> None:
         self.status = self.status.model_copy(update=values)
-
-
-def _changes(before: LaunchStatus, after: LaunchStatus) -> list[LaunchChange]:
-    """What differs between two statuses, in the order an operator reads."""
-    pairs = (
-        ("unit", (before.active_state, before.sub_state), (after.active_state, after.sub_state)),
-        ("invocation", before.invocation_id, after.invocation_id),
-        ("restarts", before.n_restarts, after.n_restarts),
-        ("health", before.health_status_code, after.health_status_code),
-        ("phase", before.phase, after.phase),
-        ("crash", before.crash, after.crash),
-        ("state", before.state, after.state),
-    )
-    return [LaunchChange(at=after.at, what=what, text=_words(what, after)) for what, old, new in pairs if old != new]
-
-
-def _words(what: str, status: LaunchStatus) -> str:
-    if what == "unit":
-        return f"{status.active_state} ({status.sub_state})"
-    if what == "phase":
-        title = status.phase.title if status.phase else ""
-        return title if status.percent is None else f"{title} {status.percent} %"
-    if what == "health":
-        return "closed" if status.health_status_code is None else str(status.health_status_code)
-    if what == "crash":
-        return status.crash.text if status.crash else ""
-    if what == "state":
-        return f"{status.state}: {status.reason}".rstrip(": ")
-    return str(status.invocation_id if what == "invocation" else status.n_restarts)

@@ -1,0 +1,198 @@
+"""The launch tracker: what counts as ready, as a crash, as unknown."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from opslib.domain.facts.journal import JournalEntry
+from opslib.domain.facts.systemd import UnitStatus
+from opslib.domain.launch import (
+    DeadlineReached,
+    HealthSeen,
+    JournalSeen,
+    LaunchState,
+    LaunchTracker,
+    LinkLost,
+    TickSeen,
+    UnitSeen,
+)
+
+T0 = datetime(2026, 11, 29, 12, tzinfo=UTC)
+OLD, NEW, NEXT = "a" * 32, "b" * 32, "c" * 32
+
+
+def at(seconds):
+    return T0 + timedelta(seconds=seconds)
+
+
+def unit(invocation_id=NEW, active_state="active", sub_state="running", **more):
+    return UnitStatus(
+        unit="vllm.service",
+        load_state=more.pop("load_state", "loaded"),
+        active_state=active_state,
+        sub_state=sub_state,
+        invocation_id=invocation_id,
+        main_pid=7,
+        **more,
+    )
+
+
+def line(seconds, message, invocation_id=NEW, identifier="vllm"):
+    entry = JournalEntry(
+        message=message,
+        invocation_id=invocation_id,
+        identifier=identifier,
+        realtime_at=at(seconds),
+        cursor=f"s={seconds}",
+    )
+    return JournalSeen(at=at(seconds), entry=entry)
+
+
+@pytest.fixture
+def tracker():
+    return LaunchTracker(T0, before=unit(OLD, "inactive", "dead"))
+
+
+def feed(tracker, *events):
+    changes = [change for event in events for change in tracker.feed(event)]
+    return tracker.status, changes
+
+
+def test_active_running_is_not_ready(tracker):
+    """A unit that reads active (running) while its engine loads is starting."""
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), HealthSeen(at=at(1), status_code=None))
+    assert status.state is LaunchState.STARTING
+
+
+def test_ready_needs_health_and_the_running_unit(tracker):
+    """Closed, then 200, with the unit running: ready."""
+    status, changes = feed(
+        tracker,
+        UnitSeen(at=at(1), status=unit()),
+        HealthSeen(at=at(1), status_code=None),
+        HealthSeen(at=at(75), status_code=200),
+    )
+    assert status.state is LaunchState.READY
+    assert [change.what for change in changes if change.what in {"health", "state"}] == ["health", "state"]
+    assert "75 s" in status.reason
+
+
+def test_another_server_on_the_port_is_not_ours(tracker):
+    """A 200 that was there from the start is somebody else's until our log says that it serves."""
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), HealthSeen(at=at(1), status_code=200))
+    assert status.state is LaunchState.STARTING
+    status, _ = feed(tracker, line(60, "(APIServer pid=7) INFO:     Application startup complete."))
+    assert status.state is LaunchState.READY
+
+
+@pytest.mark.parametrize(
+    ("event", "noticed_by"),
+    [
+        (
+            line(9, "(Worker_TP0 pid=9) ERROR 11-29 12:00:09 [multiproc_executor.py:1] WorkerProc hit an exception."),
+            "journal",
+        ),
+        (line(9, "ERROR 11-29 12:00:09 [core.py:946] EngineCore failed to start."), "journal"),
+        (
+            line(9, "vllm.service: Main process exited, code=exited, status=1/FAILURE", identifier="systemd"),
+            "journal",
+        ),
+        (line(9, "vllm.service: Scheduled restart job, restart counter is at 1.", identifier="systemd"), "journal"),
+        (UnitSeen(at=at(9), status=unit(n_restarts=1)), "n_restarts"),
+        (UnitSeen(at=at(9), status=unit(NEXT)), "invocation_id"),
+        (UnitSeen(at=at(9), status=unit(active_state="activating", sub_state="auto-restart")), "sub_state"),
+    ],
+)
+def test_a_crash_is_noticed_by_whatever_shows_it_first(tracker, event, noticed_by):
+    """Worker's last words, systemd's lines, NRestarts, InvocationID or auto-restart: each alone ends the watch."""
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), event)
+    assert status.state is LaunchState.CRASHED
+    assert status.crash is not None
+    assert (status.crash.invocation_id, status.crash.noticed_by) == (NEW, noticed_by)
+    assert feed(tracker, HealthSeen(at=at(10), status_code=200))[0].state is LaunchState.CRASHED
+
+
+def test_crash_carries_exit_status_and_time_of_death(tracker):
+    """The journal says when and how it died; the watch says when that was seen."""
+    status, _ = feed(
+        tracker,
+        line(1, "Started vllm.service.", identifier="systemd"),
+        line(9, "vllm.service: Main process exited, code=killed, status=9/KILL", identifier="systemd"),
+    )
+    assert status.crash is not None
+    assert status.crash.exit_status == "killed, status=9/KILL"
+    assert status.crash.died_at == at(9)
+
+
+def test_a_failed_unit_is_failed(tracker):
+    """Without a restart the unit ends in failed."""
+    failed = unit(active_state="failed", sub_state="failed", result="exit-code", exec_main_code=1, exec_main_status=1)
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), UnitSeen(at=at(5), status=failed))
+    assert status.state is LaunchState.FAILED
+    assert "exited with status 1" in status.reason
+
+
+def test_start_limit_is_failed(tracker):
+    """Systemd's refusal carries the invocation of before, and counts nevertheless."""
+    status, _ = feed(tracker, line(1, "vllm.service: Start request repeated too quickly.", OLD, "systemd"))
+    assert status.state is LaunchState.FAILED
+
+
+def test_lines_of_the_invocation_before_do_not_count(tracker):
+    """The end of the old process during a restart is no crash of the new one."""
+    status, _ = feed(
+        tracker,
+        line(1, "vllm.service: Main process exited, code=killed, status=9/KILL", OLD, "systemd"),
+        UnitSeen(at=at(1), status=unit(OLD, "deactivating", "stop-sigterm")),
+        UnitSeen(at=at(2), status=unit()),
+    )
+    assert status.state is LaunchState.STARTING
+    assert status.invocation_id == NEW
+
+
+def test_a_stop_on_request_is_no_crash(tracker):
+    """After "Stopping" the engine's errors are noise; the unit ends as failed to launch, without a crash."""
+    status, _ = feed(
+        tracker,
+        UnitSeen(at=at(1), status=unit()),
+        line(2, "Stopping vllm.service...", identifier="systemd"),
+        line(3, "ERROR 11-29 12:00:09 [core.py:946] EngineCore encountered a fatal error."),
+        UnitSeen(at=at(4), status=unit(active_state="inactive", sub_state="dead")),
+    )
+    assert status.state is LaunchState.FAILED
+    assert status.crash is None
+
+
+def test_a_lost_link_is_unknown_and_comes_back(tracker):
+    """Unreachable is not failed; the next event is believed again."""
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), LinkLost(at=at(5)))
+    assert status.state is LaunchState.UNREACHABLE
+    assert feed(tracker, TickSeen(at=at(9)))[0].state is LaunchState.STARTING
+
+
+def test_silence_is_stalled_not_failed(tracker):
+    """A silent compilation is said, and ends with the next line."""
+    feed(tracker, line(1, "INFO 11-29 12:00:01 [core.py:1] torch.compile takes 20.0 s in total"))
+    status, _ = feed(tracker, TickSeen(at=at(1000)))
+    assert status.state is LaunchState.STALLED
+    assert feed(tracker, line(1001, "INFO 11-29 12:00:01 [core.py:1] x"))[0].state is LaunchState.STARTING
+
+
+def test_timeout_says_what_was_last_seen(tracker):
+    """Phase, unit state, health and last line are in the reason."""
+    status, _ = feed(
+        tracker,
+        UnitSeen(at=at(1), status=unit()),
+        line(2, "Loading safetensors checkpoint shards:  40% Completed | 50/125 [00:30<00:45,  1.6it/s]"),
+        DeadlineReached(at=at(30)),
+    )
+    assert status.state is LaunchState.TIMED_OUT
+    assert status.percent == 40
+    for words in ("loading weights", "active (running)", "closed", "50/125"):
+        assert words in status.reason
+
+
+def test_an_unknown_unit_is_failed(tracker):
+    """Systemctl show exits 0 for it; LoadState tells."""
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit("", "inactive", "dead", load_state="not-found")))
+    assert status.state is LaunchState.FAILED
