@@ -1,0 +1,88 @@
+"""Argument vectors as they are really started: bounded in time, privileged when asked, and their refusals."""
+
+import secrets
+from collections.abc import Sequence
+
+from opslib.domain.host import CommandResult, HostSettings
+from opslib.errors import BadParameter, CommandTimedOut, NoPythonOnHost, PrivilegeRefused
+
+MAX_VECTOR_BYTES = 120_000  # Linux takes at most 128 KiB in one argument, and sshd hands over one to the shell
+
+# `timeout` ends its process group; what has left the group (setsid, daemons) still carries the environment
+# variable and is ended by it. The variable is set inside sudo, which would drop it.
+BOUNDED = """\
+mark=OPSLIB_COMMAND=$1 bound=$2; shift 2
+env LC_ALL=C "$mark" timeout --kill-after=2 "$bound" "$@"
+status=$?
+case $status in 124|137)
+  for attempt in 1 2 3 4 5; do
+    marked=$(grep -lsF "$mark" /proc/[0-9]*/environ)
+    [ -n "$marked" ] || break
+    for file in $marked; do pid=${file#/proc/}; kill -9 "${pid%/environ}"; done
+  done 2>/dev/null;;
+esac
+exit $status
+"""
+
+_REFUSALS = (
+    "a password is required",
+    "a terminal is required",
+    "is not allowed to",
+    "not in the sudoers file",
+    "may not run sudo",
+    "no new privileges",
+    "you must have a tty",
+)
+
+
+def bounded_vector(argv: Sequence[str], timeout_s: float) -> list[str]:
+    """`argv` under `timeout`, wrapped so that no process of its tree outlives the time.
+
+    Raises BadParameter for an empty vector, one with a NUL in it, or one that no kernel would take.
+    """
+    return ["sh", "-c", BOUNDED, "opslib", secrets.token_hex(8), f"{timeout_s:.3f}", *checked_vector(argv)]
+
+
+def checked_vector(argv: Sequence[str]) -> list[str]:
+    """`argv` as a list, when a kernel can run it; raises BadParameter otherwise."""
+    vector = [argv] if isinstance(argv, str) else list(argv)
+    if isinstance(argv, str) or not vector or not vector[0]:
+        raise BadParameter(f"an argument vector is a list that begins with a program, not {argv!r}")
+    if any("\0" in argument for argument in vector):
+        raise BadParameter("an argument cannot hold a NUL byte", hint="send it on standard input")
+    if sum(len(argument.encode("utf-8", "surrogateescape")) + 3 for argument in vector) > MAX_VECTOR_BYTES:
+        raise BadParameter(f"arguments of more than {MAX_VECTOR_BYTES} bytes", hint="send them on standard input")
+    return vector
+
+
+def sudo_vector(argv: Sequence[str]) -> list[str]:
+    """`argv` as root, or a refusal in English: sudo never asks (`-n`)."""
+    return ["env", "LC_ALL=C", "sudo", "-n", "--", *argv]
+
+
+def raise_for_refusal(settings: HostSettings, exit_status: int, error_text: str, *, is_program: bool = False) -> None:
+    """Raises PrivilegeRefused when sudo said no, and NoPythonOnHost when a program found no Python."""
+    first = error_text.partition("\n")[0]
+    is_refused = exit_status == 1 and any(refusal in error_text for refusal in _REFUSALS) and "sudo" in error_text
+    if is_refused or (exit_status == 127 and "sudo" in first and not first.startswith("opslib:")):
+        raise PrivilegeRefused(
+            f"sudo refused: {first}",
+            host=settings.alias,
+            hint="allow it without a password (sudoers: NOPASSWD), or log in as root",
+        )
+    if is_program and exit_status == 127 and "opslib:" not in error_text:
+        raise NoPythonOnHost(
+            f"no usable Python ({settings.python}): {first or 'not found'}",
+            host=settings.alias,
+            hint="install Python 3.8 or newer there, or name it by `python` in the inventory",
+        )
+
+
+def raise_for_timeout(settings: HostSettings, result: CommandResult, timeout_s: float) -> None:
+    """Raises CommandTimedOut when the exit status is `timeout`'s own and the time was really up."""
+    if result.exit_status in (124, 137) and result.duration_s >= timeout_s * 0.98:
+        raise CommandTimedOut(
+            f"`{' '.join(result.argv[:3])}` did not end within {timeout_s:g} s; its processes were ended",
+            host=settings.alias,
+            hint="see what keeps the host busy, or allow more time",
+        )
