@@ -1,0 +1,80 @@
+"""The unit that the kit installs for a vLLM engine."""
+
+from collections.abc import Mapping, Sequence
+
+from opslib.domain.states import Value
+from opslib.domain.unit_file import render_exec_start
+from opslib.domain.unit_words import quote_word
+
+_MARGIN_S = 60  # between the guard giving up by itself and systemd giving up on it
+
+
+class GuardSettings(Value):
+    """How the GPU guard is run before the engine: by which Python, from where, and what it waits for."""
+
+    python: str
+    path: str
+    required_free_gib: float
+    wait_s: int = 300
+    nvidia_smi: str | None = None  # default: found through PATH
+
+    def argv(self, gpus: Sequence[int]) -> tuple[str, ...]:
+        """The guard's command line, limited to `gpus`."""
+        program = (self.python,) if self.python.startswith("/") else ("/usr/bin/env", self.python)
+        indices = ",".join(str(gpu) for gpu in gpus)
+        limits = ("--gpus", indices, "--required-free-gib", f"{self.required_free_gib:g}", "--wait-s", str(self.wait_s))
+        return (*program, self.path, *limits, *(("--nvidia-smi", self.nvidia_smi) if self.nvidia_smi else ()))
+
+
+def render_vllm_unit(
+    *,
+    unit: str,
+    vllm: str,
+    model_path: str,
+    flags: Sequence[str],
+    gpus: Sequence[int] = (),
+    guard: GuardSettings | None = None,
+    environment: Mapping[str, str] | None = None,
+    user: str | None = None,
+) -> str:
+    """The text of a unit that serves one model; with no `gpus` (CPU engine) neither guard nor CUDA variables.
+
+    Every option is known to systemd 252. The start-up limit ends a crash loop after ten starts in half an hour.
+    """
+    variables = {"PYTHONUNBUFFERED": "1", **_gpu_variables(gpus), **(environment or {})}
+    guard_line = guard and gpus and "ExecStartPre=" + " ".join(quote_word(word) for word in guard.argv(gpus))
+    start_s = _MARGIN_S + (guard.wait_s if guard and gpus else 0)
+    lines = [
+        "[Unit]",
+        f"Description=vLLM engine {unit.removesuffix('.service')}: {model_path.replace('%', '%%')}",
+        "After=network-online.target nvidia-persistenced.service",
+        "Wants=network-online.target",
+        "StartLimitIntervalSec=1800",
+        "StartLimitBurst=10",
+        "",
+        "[Service]",
+        "Type=exec",
+        *([f"User={user}"] if user else []),
+        *(f"Environment={quote_word(f'{name}={value}', is_command=False)}" for name, value in variables.items()),
+        *([guard_line] if guard_line else []),
+        render_exec_start([vllm, "serve", model_path, *flags]).rstrip("\n"),
+        "Restart=on-failure",
+        "RestartSec=5",
+        f"TimeoutStartSec={start_s}",
+        "TimeoutStopSec=60",
+        "KillMode=control-group",
+        "LimitNOFILE=1048576",
+        "LimitMEMLOCK=infinity",
+        "LogRateLimitIntervalSec=0",
+        "",
+        "[Install]",
+        "WantedBy=multi-user.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _gpu_variables(gpus: Sequence[int]) -> dict[str, str]:
+    """CUDA counts GPUs as nvidia-smi does only in PCI_BUS_ID order."""
+    if not gpus:
+        return {}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
