@@ -219,8 +219,8 @@ def debian_host(name: str = "opslib-t1", *, bind: Sequence[tuple[str | Path, str
 
 def install_standin(debian: DebianHost, scenario: str = "sampler-oom") -> HostSettings:
     """Put the stand-in engine, its nvidia-smi and the scenario's checkpoint on the host; the settings to use it with."""
-    from opslib.rehearsal.checkpoint import write_checkpoint  # noqa: PLC0415
-    from opslib.rehearsal.standin_install import standin_files  # noqa: PLC0415
+    from opslib.rehearsal.checkpoint import write_checkpoint
+    from opslib.rehearsal.standin_install import standin_files
 
     debian.put_files(standin_files(scenario, prefix="/opt/standin"))
     link = debian.local_path("/usr/local/bin/nvidia-smi")

@@ -69,14 +69,12 @@ def _build(partial: Path) -> None:
         "--skip=output/dev",  # systemd-nspawn makes its own
         f"--include={','.join(PACKAGES)}",
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT),
-        f'--customize-hook=chroot "$1" sh -c "$RIG_SETUP"',
+        '--customize-hook=chroot "$1" sh -c "$RIG_SETUP"',
         SUITE,
         str(partial),
         f"deb {debian_mirror()} {SUITE} main",
     ]
-    done = subprocess.run(
-        command, check=False, capture_output=True, text=True, env={**os.environ, "RIG_SETUP": _SETUP}
-    )
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, "RIG_SETUP": _SETUP})
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise RigUnavailable(f"mmdebstrap failed: {last[0]}")

@@ -4,6 +4,7 @@ A process of its own, so that there is one way to end, whatever happens to the t
 It answers each line (`start`, `stop`, `kill`) with one line: the process id of systemd-nspawn, or `-`.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -58,15 +59,17 @@ class Keeper:
         ]
         with (self.directory / "console").open("ab") as console:
             self.nspawn = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, preexec_fn=self._enter_groups
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                preexec_fn=self._enter_groups,  # noqa: PLW1509 - this process has one thread
             )
 
     def _enter_groups(self) -> None:
         for group in self.groups:
-            try:
+            with contextlib.suppress(OSError):  # cpuset takes no process before it is configured
                 (group / "cgroup.procs").write_text("0")
-            except OSError:
-                continue  # a controller that takes no process before it is configured (cpuset)
 
     def end(self, *, is_orderly: bool) -> None:
         """Shut the guest down, or take its power away; returns when all its processes are gone."""
@@ -74,17 +77,13 @@ class Keeper:
             return
         if is_orderly:
             self.nspawn.send_signal(signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self.nspawn.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                pass
-        for signalled in (*_children(self.nspawn.pid), self.nspawn.pid):  # the guest's init first: nspawn then tidies up
+        for pid in (*_children(self.nspawn.pid), self.nspawn.pid):  # the guest's init first: nspawn then tidies up
             if self.nspawn.poll() is None:
-                _kill(signalled)
-                try:
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    os.kill(pid, signal.SIGKILL)
                     self.nspawn.wait(5)
-                except subprocess.TimeoutExpired:
-                    continue
         self.nspawn = None
 
     def remove(self) -> None:
@@ -95,17 +94,15 @@ class Keeper:
         _run("umount", f"{self.directory}/root", check=False)
         for group in self.groups:
             for path, _, _ in os.walk(group, topdown=False):
-                try:
-                    os.rmdir(path)
-                except OSError:
-                    continue
+                with contextlib.suppress(OSError):
+                    Path(path).rmdir()
         shutil.rmtree(f"/run/systemd/nspawn/propagate/{self.link}", ignore_errors=True)
         if not os.path.ismount(f"{self.directory}/root"):
             shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def _own_groups() -> list[Path]:
-    """This process's group in each mounted hierarchy."""
+    """The group of this process in each mounted hierarchy."""
     own = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -145,13 +142,6 @@ def _children(pid: int) -> list[int]:
         if int(words[1]) == pid:
             found.append(int(stat.parent.name))
     return found
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _run(*command: str, check: bool = True) -> None:

