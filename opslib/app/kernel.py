@@ -1,0 +1,158 @@
+"""papermill on this interpreter's own kernel: each save redacted, an end in order on request."""
+
+import json
+import os
+import signal
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from papermill import execute_notebook
+from papermill.clientwrap import PapermillNotebookClient
+from papermill.engines import Engine, papermill_engines
+from papermill.iorw import papermill_io
+
+from opslib.domain.redaction import redact_notebook
+from opslib.records.folder import RunFolder, atomic_write
+
+SCHEME = "opslib-record:"
+ENGINE = "opslib"
+_open_folders: dict[str, RunFolder] = {}
+
+
+class Stopped(Exception):  # noqa: N818 - what happened, and on request
+    """The run was asked to end before its next cell."""
+
+
+class KernelControl:
+    """Ends the kernel of one run on request: first the cell, after a grace the process."""
+
+    def __init__(self) -> None:
+        self.stopped_by = ""
+        self.process_id: int | None = None
+        self._stopped_at = 0.0
+
+    def stop(self, reason: str) -> None:
+        """Interrupt the running cell, and let no other begin; a second call kills the kernel."""
+        if self.stopped_by:
+            self._signal(signal.SIGKILL)
+            return
+        self.stopped_by = reason
+        self._stopped_at = time.monotonic()
+        self._signal(signal.SIGINT)
+
+    def kill_after(self, grace_s: float) -> None:
+        """Kill the kernel where it was asked to stop longer ago than `grace_s`."""
+        if self.stopped_by and time.monotonic() - self._stopped_at > grace_s:
+            self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Signal the kernel alone, not its process group: a rehearsal host ends with it in its own way."""
+        if self.process_id is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.process_id, number)
+
+
+def execute_runbook(notebook: Path, parameters: dict[str, Any], folder: RunFolder, control: KernelControl) -> None:
+    """Execute `notebook` into the folder; raises what papermill raises, the record being saved by then."""
+    place = f"{SCHEME}{folder.notebook_path}"
+    _open_folders[place] = folder
+    with tempfile.TemporaryFile() as log:
+        try:
+            execute_notebook(
+                str(notebook),
+                place,
+                parameters=parameters,
+                engine_name=ENGINE,
+                kernel_name="python3",
+                language="python",
+                progress_bar=False,
+                control=control,
+                start_options={"env": _environment(folder), "stdout": log, "stderr": log},
+            )
+        finally:
+            del _open_folders[place]
+            _keep_log(log, folder)
+
+
+def _environment(folder: RunFolder) -> dict[str, str]:
+    return {
+        **os.environ,
+        "OPSLIB_RUN_DIR": str(folder.path),
+        "OPSLIB_HEADLESS": "1",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # else the debugger writes a warning at each start
+    }
+
+
+def _keep_log(log: Any, folder: RunFolder) -> None:
+    """What the kernel process itself wrote, where it wrote anything."""
+    log.seek(0)
+    text = log.read().decode("utf-8", "replace")
+    if text.strip():
+        folder.write_text("kernel.log", text)
+
+
+class _OwnKernelSpecs(KernelSpecManager):
+    """Knows only the kernel of the running interpreter, whatever kernelspecs are installed."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.kernel_dirs = []
+
+
+class _OwnKernelManager(AsyncKernelManager):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(kernel_spec_manager=_OwnKernelSpecs(), **options)
+
+
+class _Client(PapermillNotebookClient):  # type: ignore[misc]
+    """papermill's client that tells the kernel's process id and starts no cell once it was asked to end."""
+
+    def __init__(self, nb_man: Any, *, control: KernelControl, **options: Any) -> None:
+        super().__init__(nb_man, kernel_manager_class=_OwnKernelManager, **options)
+        self.control = control
+
+    def execute_cell(self, *args: Any, **options: Any) -> Any:
+        self.control.process_id = getattr(self.km.provisioner, "pid", None)
+        if self.control.stopped_by:
+            raise Stopped(self.control.stopped_by)
+        return super().execute_cell(*args, **options)
+
+
+class _OwnEngine(Engine):  # type: ignore[misc]
+    @classmethod
+    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **options: Any) -> None:
+        client = _Client(
+            nb_man,
+            control=options["control"],
+            kernel_name=kernel_name,
+            startup_timeout=options.get("start_timeout", 60),
+            timeout=None,
+        )
+        client.execute(**options["start_options"])
+
+
+class _RecordHandler:
+    """Where papermill saves: redacted, by atomic replace."""
+
+    def read(self, place: str) -> str:
+        return Path(place.removeprefix(SCHEME)).read_text("utf-8")
+
+    def listdir(self, place: str) -> list[str]:
+        return [str(path) for path in Path(place.removeprefix(SCHEME)).iterdir()]
+
+    def write(self, text: str, place: str) -> None:
+        folder = _open_folders[place]
+        notebook = redact_notebook(json.loads(text), folder.secrets)
+        atomic_write(folder.notebook_path, json.dumps(notebook, indent=1, ensure_ascii=False).encode() + b"\n")
+
+    def pretty_path(self, place: str) -> str:
+        return place.removeprefix(SCHEME)
+
+
+papermill_engines.register(ENGINE, _OwnEngine)
+papermill_io.register(SCHEME, _RecordHandler())

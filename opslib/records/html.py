@@ -1,0 +1,78 @@
+"""The offline page of a record: the executed notebook as one self-contained HTML file."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import nbformat
+from nbconvert.exporters import HTMLExporter
+
+from opslib.domain.record import RunRecord
+from opslib.errors import CouldNotFindOut
+from opslib.records.folder import HTML_FILE, NOTEBOOK_FILE, RunFolder
+from opslib.records.offline import offline_html
+
+_TEMPLATES = files("opslib.records").joinpath("templates")
+_SYMBOLS = {"ok": "✓", "warning": "!", "critical": "✗", "unknown": "?", "interrupted": "✗", "running": "…"}
+# ansi2html's classes, in colours that read on both papers
+_ANSI = {
+    "red": "#cf222e",
+    "green": "#2da44e",
+    "yellow": "#bf8700",
+    "blue": "#388bfd",
+    "magenta": "#a371f7",
+    "cyan": "#1b9ea8",
+}
+
+
+def export_html(folder: RunFolder) -> Path:
+    """Write `record.html` from the folder's notebook and record; raises CouldNotFindOut without a notebook."""
+    try:
+        text = folder.notebook_path.read_text("utf-8")
+    except FileNotFoundError:
+        raise CouldNotFindOut(f"{folder.path} holds no {NOTEBOOK_FILE}") from None
+    notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
+    return folder.write_text(HTML_FILE, render_html(notebook, folder.read_record()))
+
+
+def render_html(notebook: nbformat.NotebookNode, record: RunRecord | None) -> str:
+    """One HTML page without any outside address: outcome and sections on top, prose and outputs, code folded."""
+    exporter = HTMLExporter(  # type: ignore[no-untyped-call]
+        template_name="opslib", extra_template_basedirs=[str(_TEMPLATES)], exclude_anchor_links=True
+    )
+    title = _title(notebook, record)
+    resources = {
+        "record": record,
+        "title": title,
+        "symbols": _SYMBOLS,
+        "style": _TEMPLATES.joinpath("opslib/style.css").read_text("utf-8"),
+        "ansi_style": "".join(
+            f".ansi-{name}-fg, .ansi-{name}-intense-fg {{ color: {code}; }}" for name, code in _ANSI.items()
+        ),
+        "started_at": record.started_at.strftime("%Y-%m-%d %H:%M:%S UTC") if record else "",
+        "took": _took(record),
+    }
+    page, _ = exporter.from_notebook_node(_without_title(notebook, title), resources=resources)
+    return offline_html(page)
+
+
+def _title(notebook: nbformat.NotebookNode, record: RunRecord | None) -> str:
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and cell.source.startswith("# "):
+            return str(cell.source.splitlines()[0][2:].strip())
+    return record.runbook if record else "Record"
+
+
+def _without_title(notebook: nbformat.NotebookNode, title: str) -> nbformat.NotebookNode:
+    """The notebook without the heading that stands on top of the page already."""
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown" and cell.source.startswith(f"# {title}"):
+            cell.source = "\n".join(cell.source.splitlines()[1:])
+            break
+    return notebook
+
+
+def _took(record: RunRecord | None) -> str:
+    if record is None or record.ended_at is None:
+        return ""
+    seconds = (record.ended_at - record.started_at).total_seconds()
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
