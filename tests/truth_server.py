@@ -5,13 +5,27 @@ The request's model says how to behave: any name is good; see BEHAVIOURS for the
 """
 
 import asyncio
+import itertools
 import json
 import sys
-import time
 
-CHUNK = json.dumps({"id": "cmpl-1", "object": "text_completion", "model": "truth", "choices": [{"index": 0, "text": " ☃x"}]}, ensure_ascii=False)
+CHUNK = json.dumps(
+    {"id": "cmpl-1", "object": "text_completion", "model": "truth", "choices": [{"index": 0, "text": " ☃x"}]},
+    ensure_ascii=False,
+)
 ROLE = json.dumps({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
-BEHAVIOURS = ("http-429", "cut", "stall", "malformed", "in-stream", "no-usage", "no-tokens", "role-first", "bytewise", "close")
+BEHAVIOURS = (
+    "http-429",
+    "cut",
+    "stall",
+    "malformed",
+    "in-stream",
+    "no-usage",
+    "no-tokens",
+    "role-first",
+    "bytewise",
+    "close",
+)
 
 
 class Truth(asyncio.Protocol):
@@ -20,7 +34,7 @@ class Truth(asyncio.Protocol):
     def __init__(self, options, log):
         self.options, self.log = options, log
         self.buffer = b""
-        self.transport = None
+        self.transport = self.streaming = None
 
     def connection_made(self, transport):
         self.transport = transport
@@ -30,7 +44,9 @@ class Truth(asyncio.Protocol):
         head, separator, rest = self.buffer.partition(b"\r\n\r\n")
         if not separator:
             return
-        length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0)
+        length = next(
+            (int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")), 0
+        )
         if len(rest) < length:
             return
         self.buffer = rest[length:]
@@ -50,8 +66,11 @@ class Truth(asyncio.Protocol):
             usage = {"prompt_tokens": 3 + 2 * len(body.get("prompt", "x").split()), "completion_tokens": 1}
             self.answer(200, json.dumps({"choices": [{"text": "x"}], "usage": usage}).encode())
         else:
-            self.transport.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n%s\r\n" % (b"Connection: close\r\n" if model == "close" else b""))
-            asyncio.ensure_future(self.stream(body, model, at))
+            self.transport.write(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n%s\r\n"
+                % (b"Connection: close\r\n" if model == "close" else b"")
+            )
+            self.streaming = asyncio.ensure_future(self.stream(body, model, at))
 
     async def stream(self, body, model, at):
         loop = asyncio.get_running_loop()
@@ -75,7 +94,7 @@ class Truth(asyncio.Protocol):
             self.transport.close()
         if writes:
             self.log["ttft_ms"].append(1000 * (writes[0] - at))
-            self.log["itl_ms"].extend(1000 * (b - a) for a, b in zip(writes, writes[1:]))
+            self.log["itl_ms"].extend(1000 * (b - a) for a, b in itertools.pairwise(writes))
         return None
 
     def event(self, text, model):
@@ -91,7 +110,10 @@ BAD = {
     "cut": lambda server: server.transport.abort(),
     "stall": lambda server: None,
     "malformed": lambda server: (server.event("{broken", ""), server.transport.write(b"0\r\n\r\n")),
-    "in-stream": lambda server: (server.event('{"error": {"message": "engine died"}}', ""), server.transport.write(b"0\r\n\r\n")),
+    "in-stream": lambda server: (
+        server.event('{"error": {"message": "engine died"}}', ""),
+        server.transport.write(b"0\r\n\r\n"),
+    ),
 }
 
 
@@ -99,11 +121,18 @@ def metrics(log):
     count, total = len(log["ttft_ms"]), sum(log["ttft_ms"]) / 1000
     lines = [f"vllm:time_to_first_token_seconds_sum {total}", f"vllm:time_to_first_token_seconds_count {count}"]
     hits = log["prefix_cache_hits_per_request"] * count
-    return "\n".join([*lines, f'vllm:prefix_cache_hits_total{{engine="0"}} {hits}', f"vllm:prefix_cache_queries_total {100 * count}"]).encode()
+    return "\n".join(
+        [*lines, f'vllm:prefix_cache_hits_total{{engine="0"}} {hits}', f"vllm:prefix_cache_queries_total {100 * count}"]
+    ).encode()
 
 
 async def serve(options):
-    log = {"ttft_ms": [], "itl_ms": [], "bodies": [], "prefix_cache_hits_per_request": options.get("prefix_cache_hits", 0)}
+    log = {
+        "ttft_ms": [],
+        "itl_ms": [],
+        "bodies": [],
+        "prefix_cache_hits_per_request": options.get("prefix_cache_hits", 0),
+    }
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Truth(options, log), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

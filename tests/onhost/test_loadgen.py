@@ -1,0 +1,148 @@
+"""The load generator against servers of known truth and known faults."""
+
+import contextlib
+import io
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from opslib.onhost import loadgen
+from opslib.onhost.loadmeter import counted, read_counters
+
+PROGRAM = Path(__file__).parents[1] / "truth_server.py"
+
+
+@contextlib.contextmanager
+def truth_server(**options):
+    """A truth server in a child process; gives its port."""
+    argv = [sys.executable, str(PROGRAM), json.dumps({"ttft_ms": 40, "itl_ms": 5, **options})]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def port():
+    with truth_server() as number:
+        yield number
+
+
+def run(port, model="good", **arguments):
+    """The lines that a run prints, by type."""
+    defaults = {"levels": [2], "n_requests": 4, "output_tokens": 8, "input_tokens": 40, "warmup": 1, "deadline_s": 10}
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert loadgen.main({"port": port, "model": model, **defaults, **arguments}) == 0
+    lines = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert lines[-1]["type"] == "end"
+    return {kind: [line for line in lines if line["type"] == kind] for kind in ("progress", "request", "level", "end")}
+
+
+def test_times_are_the_servers_truth(port):
+    """Time to first token and gaps between chunks are what the server did, to a few ms; tokens are usage's."""
+    lines = run(port, levels=[1, 4], n_requests=[2, 8])
+    assert [level["concurrency"] for level in lines["level"]] == [1, 4]
+    assert len(lines["request"]) == 10
+    for request in lines["request"]:
+        assert request["error"] is None
+        assert request["ttft_ms"] == pytest.approx(40, abs=15)
+        assert len(request["itl_ms"]) == 7
+        assert request["e2e_latency_ms"] == pytest.approx(75, abs=25)
+        assert request["completion_tokens"] == 8
+    assert lines["level"][0]["server"]["ttft_count"] == 2
+    assert lines["progress"]
+
+
+def test_prompts_have_the_wanted_length_in_the_servers_tokens(port):
+    """The words per token are found out first: the server here counts two tokens a word and three more."""
+    assert {request["prompt_tokens"] for request in run(port)["request"]} <= {39, 40, 41}
+
+
+@pytest.mark.parametrize("model", ["role-first", "bytewise", "close"])
+def test_odd_but_right_servers_are_read(port, model):
+    """A role chunk is not the first token; chunks of one byte and connections closed after each answer are fine."""
+    lines = run(port, model)
+    assert [request["error"] for request in lines["request"]] == [None] * 4
+    assert all(25 < request["ttft_ms"] < 100 for request in lines["request"])
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "message"),
+    [
+        ("http-429", "http_429", "too many requests"),
+        ("cut", "cut", ""),
+        ("malformed", "malformed", "{broken"),
+        ("in-stream", "in_stream", "engine died"),
+        ("no-tokens", "no_tokens", "the answer holds no token"),
+    ],
+)
+def test_faults_are_counted_by_class(port, model, kind, message):
+    """A wrong answer is a class with the server's own words, and never ends the run."""
+    lines = run(port, model)
+    assert {request["error"] for request in lines["request"]} == {kind}
+    assert message in lines["level"][0]["error_messages"][kind]
+
+
+def test_without_usage_the_count_is_unknown(port):
+    """A server that counts no tokens leaves them unknown; chunks still have their stamps."""
+    request = run(port, "no-usage")["request"][0]
+    assert (request["completion_tokens"], len(request["itl_ms"])) == (None, 7)
+
+
+def test_a_stalled_stream_times_out(port):
+    """A request that hangs is a time-out after its own bound, and the result is still written."""
+    began = time.monotonic()
+    lines = run(port, "stall", warmup=0, n_requests=2, request_timeout_s=0.3)
+    assert {request["error"] for request in lines["request"]} == {"timeout"}
+    assert time.monotonic() - began < 3
+
+
+def test_the_runs_deadline_ends_it(port):
+    """When the whole run's time is up, open requests end as `deadline`, later levels are left out."""
+    lines = run(port, "stall", warmup=0, levels=[2, 4], deadline_s=0.5)
+    assert {request["error"] for request in lines["request"]} == {"deadline"}
+    assert len(lines["level"]) == 1
+    assert lines["end"][0]["is_cut_short"]
+
+
+def test_nobody_listening_is_a_class_too():
+    """A refused connection is counted, at once, for each request."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        lines = run(unused.getsockname()[1])
+    assert [request["error"] for request in lines["request"]] == ["connect"] * 4
+
+
+def test_the_client_measures_itself(port):
+    """Every level tells the client's CPU share and how late its loop woke."""
+    level = run(port)["level"][0]
+    assert 0 < level["client_cpu_share"] < 1
+    assert level["loop_lag_p99_ms"] >= 0
+
+
+def test_prompts_are_never_sent_twice():
+    """No two prompts, of one run or of two with the same seed, share their beginning."""
+    with truth_server(keep_bodies=True) as port:
+        run(port)
+        run(port)
+        with contextlib.closing(socket.create_connection(("127.0.0.1", port))) as link:
+            link.sendall(b"GET /truth HTTP/1.1\r\n\r\n")
+            link.settimeout(2)
+            text = b""
+            while not text.endswith(b"}"):
+                text += link.recv(65536)
+    prompts = [body["prompt"] for body in json.loads(text.partition(b"\r\n\r\n")[2])["bodies"]]
+    assert len(prompts) == 2 * (2 + 1 + 4)
+    assert len({prompt.split()[0] for prompt in prompts}) == len(prompts)
+
+
+def test_counters_that_went_backwards_are_unknown():
+    """A server that restarted in between, or has no such counter, gives None."""
+    before = read_counters('vllm:prefix_cache_hits_total 5\n# HELP x\nvllm:prefix_cache_queries_total{a="b"} 1')
+    moved = counted(before, {"prefix_cache_hits": 2.0, "prefix_cache_queries": 11.0})
+    assert (moved["prefix_cache_hits"], moved["prefix_cache_queries"], moved["ttft_count"]) == (None, 10.0, None)
