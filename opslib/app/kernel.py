@@ -105,8 +105,12 @@ class _OwnKernelSpecs(KernelSpecManager):
 
 
 class _OwnKernelManager(AsyncKernelManager):
+    """Speaks to its kernel through sockets in a directory that only this user can enter, not over TCP."""
+
     def __init__(self, **options: Any) -> None:
-        super().__init__(kernel_spec_manager=_OwnKernelSpecs(), **options)
+        self._directory = tempfile.TemporaryDirectory(prefix="opslib-", ignore_cleanup_errors=True)
+        own = {"transport": "ipc", "connection_file": f"{self._directory.name}/kernel.json"}
+        super().__init__(kernel_spec_manager=_OwnKernelSpecs(), **own, **options)
 
 
 class _Client(PapermillNotebookClient):  # type: ignore[misc]
