@@ -1,0 +1,285 @@
+"""The unit manager: units loaded and unloaded, jobs queued and finished, as systemd 252 does it."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from opslib.rehearsal import processes
+from opslib.rehearsal.journal_store import JournalStore
+from opslib.rehearsal.service import Service, Surroundings
+from opslib.rehearsal.unit_config import UnitConfig, load_unit, modification_times, unit_paths
+from opslib.rehearsal.unit_journal import manager_line
+from opslib.rehearsal.unit_semantics import ServiceState
+
+_WANTS = "multi-user.target.wants"
+_DONE_LINES = {  # (job type, result) -> (kind of journal line, wording)
+    ("start", "done"): ("started", "Started {}."),
+    ("start", "failed"): ("start-failed", "Failed to start {}."),
+    ("stop", "done"): ("stopped", "Stopped {}."),
+    ("restart", "done"): ("stopped", "Stopped {}."),
+}
+_BEGIN_LINES = {"start": ("starting", "Starting {}..."), "stop": ("stopping", "Stopping {}...")}
+
+
+class UnitRefused(Exception):  # noqa: N818 - systemd refuses; nothing failed here
+    """No job was queued; the text and the exit status are systemctl's."""
+
+    def __init__(self, text: str, exit_status: int) -> None:
+        super().__init__(text)
+        self.exit_status = exit_status
+
+
+@dataclass
+class Job:
+    """A queued wish for a unit: start, stop or restart, and how it ended ("" while it runs)."""
+
+    number: int
+    type: str
+    is_running: bool = False
+    result: str = ""
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def shown_type(self) -> str:
+        """The type that "Stopping ..." carries: a restart begins as a stop."""
+        return "stop" if self.type == "restart" else self.type
+
+
+class Manager:
+    """All units of one rehearsal host."""
+
+    def __init__(
+        self,
+        unit_dir: Path,
+        journal: JournalStore,
+        table: processes.ProcessTable,
+        environment: Mapping[str, str],
+        *,
+        group_prefix: str = "",
+        time_factor: float = 1.0,
+    ) -> None:
+        self.unit_dir = unit_dir
+        self.journal = journal
+        self._around = Surroundings(
+            journal, table, environment, group_prefix, time_factor, on_change=self._on_change
+        )
+        self._services: dict[str, Service] = {}
+        self._jobs: dict[str, Job] = {}
+        self._last_job_number = 0
+
+    # -- units -----------------------------------------------------------------------------------------------------
+
+    def service(self, name: str) -> Service:
+        """The unit by name, loaded from its files when it is not in memory (or was not found before)."""
+        known = self._services.get(name)
+        if known and known.config.load_state == "loaded":
+            return known
+        service = Service(self._load(name), self._around)
+        service.stop_pending = lambda: self._job_type(name) == "stop"
+        service.schedule_restart = lambda: self._schedule_restart(name)
+        self._services[name] = service
+        return service
+
+    def loaded(self) -> tuple[Service, ...]:
+        """The units in memory, by name."""
+        return tuple(self._services[name] for name in sorted(self._services))
+
+    def needs_daemon_reload(self, service: Service) -> bool:
+        """Whether the unit's files differ from those that were loaded."""
+        return modification_times(unit_paths(self.unit_dir, service.name)) != service.config.modified_ns
+
+    def daemon_reload(self) -> None:
+        """Read all unit files again; what runs goes on under the new configuration."""
+        manager_line(self.journal, "notice", "Reloading.", PRIORITY="6")
+        for name, service in tuple(self._services.items()):
+            service.reload_config(self._load(name))
+        self.collect()
+
+    def collect(self) -> None:
+        """Unload units that are inactive, wanted by nothing and have no job, as systemd does (CollectMode=inactive)."""
+        for name, service in tuple(self._services.items()):
+            is_idle = service.state is ServiceState.DEAD and name not in self._jobs
+            if is_idle and not self.is_enabled(service.config):
+                del self._services[name]
+
+    def kill_all(self) -> None:
+        """End all processes of all units at once."""
+        for service in self._services.values():
+            service.kill_all()
+
+    def _load(self, name: str) -> UnitConfig:
+        config = load_unit(self.unit_dir, name)
+        for complaint in config.warnings:
+            where = f"{complaint.path}:{complaint.line}: " if complaint.path else ""
+            manager_line(
+                self.journal,
+                "notice",
+                where + complaint.text,
+                unit=name,
+                PRIORITY=str(complaint.priority),
+                CONFIG_FILE=complaint.path,
+                CONFIG_LINE=str(complaint.line or ""),
+            )
+        return config
+
+    # -- enabling --------------------------------------------------------------------------------------------------
+
+    def is_enabled(self, config: UnitConfig) -> bool:
+        """Whether the unit is linked into the target that starts at boot."""
+        return (self.unit_dir / _WANTS / config.name).is_symlink()
+
+    def unit_file_state(self, config: UnitConfig) -> str:
+        """enabled, disabled, static (no [Install] section), or empty for no file."""
+        if not config.fragment_path:
+            return ""
+        if self.is_enabled(config):
+            return "enabled"
+        return "disabled" if config.wanted_by else "static"
+
+    def enable(self, name: str) -> str:
+        """Link the unit into its target; what systemctl says about it."""
+        config = self._existing(name, "enable").config
+        if not config.wanted_by:
+            return "The unit files have no installation config (WantedBy=, RequiredBy=, Also=,\nAlias= settings in the [Install] section, and DefaultInstance= for template\nunits). This means they are not meant to be enabled using systemctl.\n"
+        link = self.unit_dir / _WANTS / name
+        if link.is_symlink():
+            return ""
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(self.unit_dir / name)
+        return f"Created symlink {link} → {self.unit_dir / name}.\n"
+
+    def disable(self, name: str) -> str:
+        """Take the unit out of its target; what systemctl says about it."""
+        self._existing(name, "disable")
+        link = self.unit_dir / _WANTS / name
+        if not link.is_symlink():
+            return ""
+        link.unlink()
+        return f"Removed {link}.\n"
+
+    def _existing(self, name: str, verb: str) -> Service:
+        service = self.service(name)
+        if service.config.load_state == "not-found":
+            raise UnitRefused(f"Failed to {verb} unit: Unit file {name} does not exist.\n", 1)
+        return service
+
+    # -- jobs ------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, name: str, job_type: str) -> Job:
+        """Queue a job (JobMode=replace): the same wish is merged, a contrary one is cancelled.
+
+        Raises UnitRefused for a unit that does not exist or has a bad setting.
+        """
+        service = self.service(name)
+        state = service.config.load_state
+        if state == "not-found" and (job_type != "stop" or service.state is ServiceState.DEAD):
+            text = f"Unit {name} not found." if job_type != "stop" else f"Unit {name} not loaded."
+            raise UnitRefused(f"Failed to {job_type} {name}: {text}\n", 5)
+        if state == "bad-setting" and job_type != "stop":
+            raise UnitRefused(
+                f"Failed to {job_type} {name}: Unit {name} has a bad unit file setting.\n"
+                f"See system logs and 'systemctl status {name}' for details.\n",
+                1,
+            )
+        current = self._jobs.get(name)
+        if current and current.type == job_type:
+            return current
+        if current:
+            self._jobs.pop(name)
+            self._end(current, "canceled")
+        self._last_job_number += 1
+        job = self._jobs[name] = Job(self._last_job_number, job_type)
+        self._soon(name, job)
+        return job
+
+    def _soon(self, name: str, job: Job) -> None:
+        asyncio.get_running_loop().call_soon(self._run, name, job)
+
+    def _run(self, name: str, job: Job) -> None:
+        if self._jobs.get(name) is not job or job.is_running:
+            return
+        service = self.service(name)
+        job.is_running = True
+        begun_as = job.shown_type
+        answer = service.start() if job.type == "start" else service.stop()
+        if self._jobs.get(name) is not job or (job.type == "start" and begun_as == "stop"):
+            return
+        if answer == "again":
+            job.is_running = False
+        elif answer == "already":
+            self._finish(service, job, "done", is_quiet=True)
+        elif answer == "failed":
+            self._finish(service, job, "failed")
+        elif answer == "begun" and begun_as in _BEGIN_LINES:
+            kind, wording = _BEGIN_LINES[begun_as]
+            self._job_line(service, job, kind, wording, begun_as)
+
+    def _on_change(self, service: Service) -> None:
+        job = self._jobs.get(service.name)
+        if job is None:
+            asyncio.get_running_loop().call_soon(self.collect)
+            return
+        if not job.is_running:
+            self._soon(service.name, job)
+            return
+        state = service.active_state
+        if job.type == "start" and state in {"active", "inactive", "failed"}:
+            self._finish(service, job, "failed" if state == "failed" else "done")
+        elif job.type != "start" and state in {"inactive", "failed"}:
+            self._finish(service, job, "done")
+
+    def _finish(self, service: Service, job: Job, result: str, *, is_quiet: bool = False) -> None:
+        line = _DONE_LINES.get((job.type, result))
+        if line and not is_quiet:
+            kind, wording = line
+            if job.type == "start" and service.config.type == "oneshot" and result == "done":
+                wording = "Finished {}."
+            self._job_line(service, job, kind, wording, job.type, JOB_RESULT=result)
+        if job.type == "restart" and result == "done":
+            job.type, job.is_running = "start", False
+            self._soon(service.name, job)
+            return
+        self._jobs.pop(service.name, None)
+        self._end(job, result)
+
+    def _end(self, job: Job, result: str) -> None:
+        job.result = result
+        job.finished.set()
+        asyncio.get_running_loop().call_soon(self.collect)
+
+    def _job_line(self, service: Service, job: Job, kind: str, wording: str, job_type: str, **fields: str) -> None:
+        config = service.config
+        shown = config.name if config.description == config.name else f"{config.name} - {config.description}"
+        manager_line(
+            self.journal,
+            kind,
+            wording.format(shown),
+            unit=config.name,
+            invocation_id=service.invocation_id,
+            JOB_ID=str(job.number),
+            JOB_TYPE=job_type,
+            **fields,
+        )
+
+    def _schedule_restart(self, name: str) -> None:
+        if self._job_type(name) is None:
+            self.enqueue(name, "restart")
+        else:  # a start job waited for this moment: it becomes the restart
+            job = self._jobs[name]
+            job.type = "restart"
+            self._soon(name, job)
+
+    def _job_type(self, name: str) -> str | None:
+        job = self._jobs.get(name)
+        return job.type if job else None
+
+
+def unit_name(name: str) -> str:
+    """The name with its suffix: ".service" where it has none.
+
+    >>> unit_name("vllm-minimax"), unit_name("a.service")
+    ('vllm-minimax.service', 'a.service')
+    """
+    suffixes = {"service", "socket", "target", "timer", "mount", "path", "slice", "scope", "device", "swap", "automount"}
+    return name if name.rpartition(".")[2] in suffixes and "." in name else f"{name}.service"

@@ -1,0 +1,481 @@
+"""One service: systemd 252's state machine (src/core/service.c) over real processes."""
+
+import asyncio
+import errno
+import os
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import isinf
+from pathlib import Path
+
+from opslib.rehearsal import processes
+from opslib.rehearsal.journal_store import JournalStore
+from opslib.rehearsal.unit_config import ExecCommand, UnitConfig, environment_of, expand_variables
+from opslib.rehearsal.unit_journal import OutputStream, StreamOwner, manager_line
+from opslib.rehearsal.unit_semantics import (
+    ACTIVE_STATES,
+    RESTARTED_RESULTS,
+    Exit,
+    ServiceState,
+    StartLimit,
+    exit_of,
+    result_of,
+)
+
+_EMPTY_CHECK_S = 0.03  # how often a stopping unit is looked at for processes left (systemd is told by the kernel)
+_STOPPING = {
+    ServiceState.STOP_SIGTERM,
+    ServiceState.STOP_SIGKILL,
+    ServiceState.FINAL_SIGTERM,
+    ServiceState.FINAL_SIGKILL,
+}
+_STOP_STATES = {ServiceState.STOP_SIGTERM, ServiceState.STOP_SIGKILL}
+_STARTING = {ServiceState.START_PRE, ServiceState.START}
+
+
+@dataclass
+class ExecStatus:
+    """When a command ran last, as which process, and how it ended."""
+
+    pid: int = 0
+    start_at_s: float = 0.0
+    exit_at_s: float = 0.0
+    start_monotonic_us: int = 0
+    exit_monotonic_us: int = 0
+    end: Exit | None = None
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What every service shares: journal, processes, environment, clock factor, and who is told of changes."""
+
+    journal: JournalStore
+    table: processes.ProcessTable
+    environment: Mapping[str, str]
+    group_prefix: str  # makes control groups of several rehearsal hosts differ
+    time_factor: float = 1.0
+    on_change: Callable[["Service"], None] = lambda _service: None
+
+
+@dataclass
+class Service:
+    """A loaded unit and what became of it; `start` and `stop` are what jobs call, events do the rest."""
+
+    config: UnitConfig
+    around: Surroundings
+    state: ServiceState = ServiceState.DEAD
+    result: str = "success"
+    n_restarts: int = 0
+    invocation_id: str = ""
+    main_pid: int = 0
+    control_pid: int = 0
+    main_status: ExecStatus = field(default_factory=ExecStatus)
+    command_status: dict[int, ExecStatus] = field(default_factory=dict)  # by id() of the ExecCommand
+    timestamps: dict[str, tuple[float, int]] = field(default_factory=dict)
+    stop_pending: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        self.limit = StartLimit(self.config.start_limit_interval_s, self.config.start_limit_burst)
+        self.schedule_restart: Callable[[], None] = lambda: None
+        self._flush_n_restarts = False
+        self._forbid_restart = False
+        self._position = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._empty_check: asyncio.TimerHandle | None = None
+        self._streams: list[OutputStream] = []
+
+    # -- what is asked ---------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The unit's name with its suffix."""
+        return self.config.name
+
+    @property
+    def active_state(self) -> str:
+        """active, inactive, failed, activating or deactivating."""
+        return ACTIVE_STATES[self.state]
+
+    @property
+    def control_group(self) -> str:
+        """The name that marks all processes of this unit."""
+        return f"{self.around.group_prefix}/system.slice/{self.name}"
+
+    def processes(self) -> tuple[int, ...]:
+        """Living processes of the unit, main and control process included."""
+        own = {pid for pid in (self.main_pid, self.control_pid) if pid and processes.is_alive(pid)}
+        return tuple(sorted(own.union(processes.members(self.control_group))))
+
+    # -- what jobs do ----------------------------------------------------------------------------------------------
+
+    def start(self) -> str:
+        """Begin to start: "already", "again" (wait for a state change and ask again), "failed" or "begun"."""
+        if self.active_state == "active":
+            return "already"
+        if self.state in _STARTING:
+            return "begun"
+        if self.state in _STOPPING or self.state is ServiceState.AUTO_RESTART:
+            return "again"
+        if not self.limit.admits(time.monotonic() * self.around.time_factor):
+            self._log("start-limit", f"{self.name}: Start request repeated too quickly.")
+            self._enter_dead("start-limit-hit", allow_restart=False)
+            return "failed"
+        self.invocation_id = secrets.token_hex(16)
+        self.result = "success"
+        self.main_pid, self._forbid_restart = 0, False
+        if self._flush_n_restarts:
+            self.n_restarts, self._flush_n_restarts = 0, False
+        self._stamp("Condition", "Assert")
+        self._position = 0
+        self._enter_start_pre()
+        return "begun"
+
+    def stop(self) -> str:
+        """Begin to stop: "already", "quiet" (no "Stopping" line is written then) or "begun"."""
+        self._forbid_restart = True
+        if self.state in {ServiceState.DEAD, ServiceState.FAILED}:
+            return "already"
+        if self.state in _STOPPING:
+            return "quiet"
+        if self.state is ServiceState.AUTO_RESTART:
+            self._set_state(ServiceState.DEAD)
+            return "quiet"
+        if self.state in _STARTING:
+            self._enter_signal(ServiceState.STOP_SIGTERM, "success")
+            return "quiet"
+        self._enter_signal(ServiceState.STOP_SIGTERM, "success")
+        return "begun"
+
+    def reset_failed(self) -> None:
+        """Forget the failure, the restart counter and the starts counted."""
+        self.n_restarts, self._flush_n_restarts, self.result = 0, False, "success"
+        self.limit.reset()
+        if self.state is ServiceState.FAILED:
+            self._set_state(ServiceState.DEAD)
+
+    def reload_config(self, config: UnitConfig) -> None:
+        """Take a newly read configuration; what runs goes on."""
+        self.config = config
+        self.limit.interval_s, self.limit.burst = config.start_limit_interval_s, config.start_limit_burst
+
+    def kill_all(self) -> None:
+        """End every process at once (the rehearsal host is going)."""
+        self._cancel_timers()
+        processes.kill(self.processes(), signal.SIGKILL)
+
+    # -- entering states -------------------------------------------------------------------------------------------
+
+    def _enter_start_pre(self) -> None:
+        if self._position < len(self.config.exec_start_pre):
+            command = self.config.exec_start_pre[self._position]
+            try:
+                self.control_pid = self._spawn(command, self._on_control_exit)
+            except OSError as error:
+                self._log("task-failed", f"{self.name}: Failed to run 'start-pre' task: {os.strerror(error.errno or 0)}")
+                self._enter_dead("resources")
+                return
+            if self.state is not ServiceState.START_PRE:
+                self._arm(self.config.start_timeout_s)
+                self._set_state(ServiceState.START_PRE)
+            return
+        self._position = 0
+        self._enter_start()
+
+    def _enter_start(self) -> None:
+        command = self.config.exec_start[self._position]
+        try:
+            pid = self._spawn(command, self._on_main_exit)
+        except OSError as error:
+            self._log("task-failed", f"{self.name}: Failed to run 'start' task: {os.strerror(error.errno or 0)}")
+            self._enter_signal(ServiceState.STOP_SIGTERM, "resources")
+            return
+        self.main_pid = pid
+        self.main_status = self.command_status[id(command)]
+        if self.config.type == "oneshot" or (self.config.type == "exec" and self._exec_failed):
+            if self.state is not ServiceState.START_PRE or not self._timer:
+                self._arm(self.config.start_timeout_s)
+            self._set_state(ServiceState.START)
+            return
+        self._disarm()
+        self._set_state(ServiceState.RUNNING)
+
+    def _enter_signal(self, state: ServiceState, result: str) -> None:
+        if self.result == "success":
+            self.result = result
+        is_kill = state in {ServiceState.STOP_SIGKILL, ServiceState.FINAL_SIGKILL}
+        if self._kill(is_kill=is_kill):
+            self._arm(self.config.timeout_stop_s)
+            self._set_state(state)
+            self._look_for_empty()
+        elif state is ServiceState.STOP_SIGTERM and self.config.send_sigkill:
+            self._enter_signal(ServiceState.STOP_SIGKILL, "success")
+        elif state in _STOP_STATES:
+            self._enter_stop_post("success")
+        elif state is ServiceState.FINAL_SIGTERM and self.config.send_sigkill:
+            self._enter_signal(ServiceState.FINAL_SIGKILL, "success")
+        else:
+            self._enter_dead("success")
+
+    def _enter_stop_post(self, result: str) -> None:
+        self._enter_signal(ServiceState.FINAL_SIGTERM, result)
+
+    def _enter_dead(self, result: str, *, allow_restart: bool = True) -> None:
+        self._disarm()
+        self._drain()
+        if self.result == "success":
+            self.result = result
+        if self.result == "success":
+            self._log("success", f"{self.name}: Deactivated successfully.")
+        else:
+            text = f"{self.name}: Failed with result '{self.result}'."
+            self._log("failure", text, UNIT_RESULT=self.result)
+        self._warn_of_left_overs()
+        restarts = allow_restart and not self.stop_pending() and self._shall_restart()
+        self._set_state(ServiceState.DEAD if self.result == "success" else ServiceState.FAILED)
+        if restarts:
+            self._arm(self.config.restart_s)
+            self._set_state(ServiceState.AUTO_RESTART)
+        else:
+            self._flush_n_restarts = True
+
+    def _enter_restart(self) -> None:
+        self.n_restarts += 1
+        self._flush_n_restarts = False
+        text = f"{self.name}: Scheduled restart job, restart counter is at {self.n_restarts}."
+        self._log("restart", text, N_RESTARTS=str(self.n_restarts))
+        self.schedule_restart()
+
+    def _shall_restart(self) -> bool:
+        end = self.main_status.end
+        if self._forbid_restart or (end and end.status in self.config.restart_prevent_statuses):
+            return False
+        return self.result in RESTARTED_RESULTS[self.config.restart]
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def _on_control_exit(self, command: ExecCommand, end: Exit) -> None:
+        self.control_pid = 0
+        result = self._judge(command, end, "Control process", "ExecStartPre", is_daemon=False)
+        if self.state is ServiceState.START_PRE and result == "success":
+            self._position += 1
+            self._enter_start_pre()
+        elif self.state is ServiceState.START_PRE:
+            self._enter_signal(ServiceState.STOP_SIGTERM, result)
+        else:
+            self._after_exit_while_stopping(result)
+
+    def _on_main_exit(self, command: ExecCommand, end: Exit) -> None:
+        self.main_pid = 0
+        is_daemon = self.config.type != "oneshot"
+        result = self._judge(command, end, "Main process", "ExecStart", is_daemon=is_daemon)
+        if self.result == "success" and self.state in _STOPPING:
+            self.result = result
+        if self.state is ServiceState.START and result == "success" and not is_daemon:
+            self._next_oneshot_command()
+        elif self.state in {ServiceState.START, ServiceState.RUNNING}:
+            if self.config.remain_after_exit and result == "success":
+                self._set_state(ServiceState.EXITED)
+            else:
+                self._enter_signal(ServiceState.STOP_SIGTERM, result)
+        else:
+            self._after_exit_while_stopping(result)
+
+    def _next_oneshot_command(self) -> None:
+        self._position += 1
+        if self._position < len(self.config.exec_start):
+            self._enter_start()
+            return
+        self._disarm()
+        if self.config.remain_after_exit:
+            self._set_state(ServiceState.EXITED)
+        else:
+            self._enter_signal(ServiceState.STOP_SIGTERM, "success")
+
+    def _after_exit_while_stopping(self, result: str) -> None:
+        if self.main_pid or self.control_pid:
+            return
+        if self.state in _STOP_STATES:
+            self._enter_stop_post(result)
+        elif self.state in _STOPPING:
+            self._on_empty_check()
+
+    def _judge(self, command: ExecCommand, end: Exit, who: str, setting: str, *, is_daemon: bool) -> str:
+        self._drain()
+        result = result_of(end, success_statuses=frozenset(self.config.success_statuses), is_daemon=is_daemon)
+        if command.ignore_failure:
+            result = "success"
+        if result != "success":
+            self._log(
+                "exited" if end.code == "exited" else "killed",
+                f"{self.name}: {who} exited, {end.text}",
+                COMMAND=setting,
+                EXIT_CODE=end.code,
+                EXIT_STATUS=str(end.status),
+            )
+        return result
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self.state in _STARTING:
+            self._log("timeout", f"{self.name}: {self.state} operation timed out. Terminating.")
+            self._enter_signal(ServiceState.STOP_SIGTERM, "timeout")
+        elif self.state is ServiceState.AUTO_RESTART:
+            self._enter_restart()
+        elif self.state in {ServiceState.STOP_SIGTERM, ServiceState.FINAL_SIGTERM} and self.config.send_sigkill:
+            self._log("timeout", f"{self.name}: State '{self.state}' timed out. Killing.")
+            is_stop = self.state is ServiceState.STOP_SIGTERM
+            self._enter_signal(ServiceState.STOP_SIGKILL if is_stop else ServiceState.FINAL_SIGKILL, "timeout")
+        elif self.state is ServiceState.STOP_SIGKILL:
+            self._log("timeout", f"{self.name}: Processes still around after SIGKILL. Ignoring.")
+            self._enter_stop_post("timeout")
+        elif self.state in _STOPPING:
+            self._enter_dead("timeout")
+
+    def _look_for_empty(self) -> None:
+        if self._empty_check is None:
+            self._empty_check = asyncio.get_running_loop().call_later(_EMPTY_CHECK_S, self._on_empty_check)
+
+    def _on_empty_check(self) -> None:
+        if self._empty_check:
+            self._empty_check.cancel()
+        self._empty_check = None
+        if self.state not in _STOPPING:
+            return
+        if self.main_pid or self.control_pid or processes.members(self.control_group):
+            self._look_for_empty()
+        elif self.state in _STOP_STATES:
+            self._enter_stop_post("success")
+        else:
+            self._enter_dead("success")
+
+    # -- means -----------------------------------------------------------------------------------------------------
+
+    def _spawn(self, command: ExecCommand, on_exit: Callable[[ExecCommand, Exit], None]) -> int:
+        environment = self._environment()
+        identifier = self.config.syslog_identifier or Path(command.path).name
+        stream = OutputStream(self.around.journal, StreamOwner(self.name, self.invocation_id, identifier))
+        self._streams = [old for old in self._streams if old.is_open] + [stream]
+        status = ExecStatus(start_at_s=time.time(), start_monotonic_us=time.monotonic_ns() // 1000)
+
+        def ended(wait_status: int) -> None:
+            status.end = exit_of(wait_status)
+            status.exit_at_s, status.exit_monotonic_us = time.time(), time.monotonic_ns() // 1000
+            on_exit(command, status.end)
+
+        argv = expand_variables(command.argv, environment)
+        program = shutil.which(command.path, path=environment["PATH"]) or command.path
+        directory = Path(self.config.working_directory.lstrip("-") or "/")
+        self._exec_failed = False
+        with stream.child_end as output:
+            output_fd = output.fileno()
+
+            def begin(vector: list[str], where: Path) -> int:
+                return self.around.table.spawn(
+                    vector, environment=environment, directory=where, on_exit=ended, stdout=output_fd, stderr=output_fd
+                )
+
+            try:
+                status.pid = begin([program, *argv[1:]], directory)
+            except OSError as error:
+                self._exec_failed = True
+                exit_status = self._spawn_failure(command, error, directory)
+                status.pid = begin(["/bin/sh", "-c", f"exit {exit_status}"], Path("/"))
+        self.command_status[id(command)] = status
+        return status.pid
+
+    def _spawn_failure(self, command: ExecCommand, error: OSError, directory: Path) -> int:
+        step, exit_status = ("EXEC", 203) if directory.is_dir() else ("CHDIR", 200)
+        reason, number = os.strerror(error.errno or errno.ENOENT), str(error.errno or errno.ENOENT)
+        who = {
+            "SYSLOG_IDENTIFIER": f"({Path(command.path).name[-8:]})",
+            "_SYSTEMD_UNIT": self.name,
+            "_SYSTEMD_INVOCATION_ID": self.invocation_id,
+            "ERRNO": number,
+            "EXECUTABLE": command.path,
+        }
+        if step == "EXEC" and error.errno == errno.ENOENT:
+            self._log("locate", f"{self.name}: Failed to locate executable {command.path}: {reason}", **who)
+        elif step == "CHDIR":
+            text = f"{self.name}: Changing to the requested working directory failed: {reason}"
+            self._log("spawn", text, **who)
+        self._log("spawn", f"{self.name}: Failed at step {step} spawning {command.path}: {reason}", **who)
+        return exit_status
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            **self.around.environment,
+            "INVOCATION_ID": self.invocation_id,
+            processes.CGROUP_VARIABLE: self.control_group,
+            **environment_of(self.config),
+        }
+
+    def _kill(self, *, is_kill: bool) -> bool:
+        own = [pid for pid in (self.main_pid, self.control_pid) if pid]
+        group = [pid for pid in self.processes() if pid not in own]
+        mode = self.config.kill_mode
+        if mode == "none":
+            return False
+        number = signal.SIGKILL if is_kill else self.config.kill_signal
+        with_group = mode == "control-group" or (mode == "mixed" and is_kill)
+        targets = own + (group if with_group else [])
+        if is_kill:
+            for pid in targets:
+                comm = processes.command_name(pid)
+                self._log("kill", f"{self.name}: Killing process {pid} ({comm}) with signal SIGKILL.")
+        processes.kill(targets, number)
+        return bool(targets)
+
+    def _warn_of_left_overs(self) -> None:
+        if self.config.kill_mode in {"process", "none"}:
+            for pid in processes.members(self.control_group):
+                text = f"{self.name}: Unit process {pid} ({processes.command_name(pid)}) remains running after unit stopped."
+                self._log("left-over", text)
+
+    def _drain(self) -> None:
+        for stream in self._streams:
+            stream.drain()
+
+    def _log(self, kind: str, message: str, **fields: str) -> None:
+        manager_line(
+            self.around.journal, kind, message, unit=self.name, invocation_id=self.invocation_id, **fields
+        )
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        if not isinf(seconds):
+            delay_s = seconds / self.around.time_factor
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _disarm(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = None
+
+    def _cancel_timers(self) -> None:
+        self._disarm()
+        if self._empty_check:
+            self._empty_check.cancel()
+
+    def _set_state(self, state: ServiceState) -> None:
+        before = self.active_state
+        self.state = state
+        after = self.active_state
+        self._stamp("StateChange")
+        inactive = {"inactive", "failed"}
+        if before in inactive and after not in inactive:
+            self._stamp("InactiveExit")
+        if before not in inactive and after in inactive:
+            self._stamp("InactiveEnter")
+        if before != "active" and after == "active":
+            self._stamp("ActiveEnter")
+        if before == "active" and after != "active":
+            self._stamp("ActiveExit")
+        self.around.on_change(self)
+
+    def _stamp(self, *names: str) -> None:
+        for name in names:
+            self.timestamps[name] = (time.time(), time.monotonic_ns() // 1000)

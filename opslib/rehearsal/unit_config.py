@@ -1,0 +1,398 @@
+"""Unit files as systemd reads them: continuation, comments, quoting, specifiers, drop-ins, unknown keys."""
+
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import TypeAlias
+
+from opslib.rehearsal.unit_semantics import RESTARTED_RESULTS, parse_time_span
+
+# Keys that are obeyed here; the rest of what a vLLM unit says is accepted (systemd would obey it) and named in the journal.
+_OBEYED = {
+    "Unit": {"Description", "StartLimitIntervalSec", "StartLimitBurst"},
+    "Service": {
+        "Type", "ExecStartPre", "ExecStart", "Environment", "EnvironmentFile", "WorkingDirectory", "Restart", "RestartSec",
+        "TimeoutStartSec", "TimeoutStopSec", "TimeoutSec", "KillMode", "KillSignal", "SendSIGKILL", "SuccessExitStatus",
+        "RestartPreventExitStatus", "RemainAfterExit", "SyslogIdentifier",
+    },
+    "Install": {"WantedBy", "RequiredBy", "Alias", "Also"},
+}  # fmt: skip
+_HARMLESS = {
+    "Unit": {"Documentation", "After", "Before", "Wants", "Requires", "BindsTo", "PartOf", "Conflicts",
+             "ConditionPathExists", "AssertPathExists", "RequiresMountsFor", "DefaultDependencies", "OnFailure"},
+    "Service": {"User", "Group", "SupplementaryGroups", "StandardOutput", "StandardError", "StandardInput",
+                "SyslogLevelPrefix", "LimitNOFILE", "LimitMEMLOCK", "LimitSTACK", "LimitNPROC", "LimitCORE", "OOMPolicy",
+                "OOMScoreAdjust", "Nice", "UMask", "TasksMax", "MemoryMax", "MemoryHigh", "CPUWeight", "CPUAffinity",
+                "Delegate", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectSystem", "ProtectHome",
+                "ReadWritePaths", "RuntimeDirectory", "StateDirectory", "CacheDirectory", "LogRateLimitIntervalSec",
+                "LogRateLimitBurst", "Slice", "PassEnvironment", "UnsetEnvironment"},
+    "Install": set(),
+}  # fmt: skip
+_TYPES = {"simple", "exec", "oneshot"}
+_KILL_MODES = {"control-group", "process", "mixed", "none"}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " ", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+Setter: TypeAlias = "Callable[[UnitConfig, str, str], None]"
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """A line that systemd complains about in the journal when it loads the unit."""
+
+    path: str
+    line: int
+    text: str
+    priority: int = 4
+
+
+@dataclass(frozen=True)
+class ExecCommand:
+    """One Exec line: program, argument vector, and whether its failure is ignored ("-")."""
+
+    path: str
+    argv: tuple[str, ...]
+    ignore_failure: bool = False
+
+
+@dataclass
+class UnitConfig:
+    """What the unit files say, after defaults (systemd 252)."""
+
+    name: str
+    fragment_path: str = ""
+    drop_in_paths: tuple[str, ...] = ()
+    load_state: str = "loaded"
+    description: str = ""
+    type: str = "simple"
+    exec_start_pre: list[ExecCommand] = field(default_factory=list)
+    exec_start: list[ExecCommand] = field(default_factory=list)
+    environment: list[str] = field(default_factory=list)
+    environment_files: list[tuple[str, bool]] = field(default_factory=list)  # path, may be missing
+    working_directory: str = ""
+    restart: str = "no"
+    restart_s: float = 0.1
+    timeout_start_s: float | None = None
+    timeout_stop_s: float = 90.0
+    kill_mode: str = "control-group"
+    kill_signal: int = 15
+    send_sigkill: bool = True
+    success_statuses: set[int | str] = field(default_factory=set)
+    restart_prevent_statuses: set[int | str] = field(default_factory=set)
+    remain_after_exit: bool = False
+    syslog_identifier: str = ""
+    start_limit_interval_s: float = 10.0
+    start_limit_burst: int = 5
+    wanted_by: list[str] = field(default_factory=list)
+    warnings: list[Complaint] = field(default_factory=list)
+    modified_ns: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def start_timeout_s(self) -> float:
+        """TimeoutStartSec=; without it 90 s, and no limit for a oneshot."""
+        if self.timeout_start_s is not None:
+            return self.timeout_start_s
+        return inf if self.type == "oneshot" else 90.0
+
+
+def unit_paths(unit_dir: Path, name: str) -> tuple[Path, ...]:
+    """The unit's file and its drop-ins, in the order in which they are read; those that exist."""
+    drop_ins = sorted((unit_dir / f"{name}.d").glob("*.conf"))
+    return tuple(path for path in (unit_dir / name, *drop_ins) if path.is_file())
+
+
+def modification_times(paths: tuple[Path, ...]) -> tuple[tuple[str, int], ...]:
+    """Path and modification time of each file: when it differs, the unit needs a daemon-reload."""
+    return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
+
+
+def load_unit(unit_dir: Path, name: str) -> UnitConfig:
+    """The unit as systemd would load it now; `load_state` is not-found or bad-setting where it cannot."""
+    paths = unit_paths(unit_dir, name)
+    config = UnitConfig(name=name, description=name, modified_ns=modification_times(paths))
+    if unit_dir / name not in paths:
+        config.load_state = "not-found"
+        return config
+    config.fragment_path = str(unit_dir / name)
+    config.drop_in_paths = tuple(str(path) for path in paths[1:])
+    for path in paths:
+        _read_into(config, str(path), path.read_text("utf-8", "replace"))
+    _verify(config)
+    return config
+
+
+def _read_into(config: UnitConfig, path: str, text: str) -> None:
+    known_section = True
+    section = ""
+    for number, line in logical_lines(text):
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+            known_section = section in _OBEYED or section.startswith("X-")
+            if not known_section:
+                config.warnings.append(Complaint(path, number, f"Unknown section '{section}'. Ignoring."))
+            continue
+        key, separator, value = line.partition("=")
+        key, value = key.strip(), value.strip()
+        if not separator:
+            config.warnings.append(Complaint(path, number, "Missing '=', ignoring line."))
+        elif not section:
+            config.warnings.append(Complaint(path, number, "Assignment outside of section. Ignoring."))
+        elif known_section and not section.startswith("X-") and not key.startswith("X-"):
+            _assign(config, Complaint(path, number, ""), section, key, value)
+
+
+def _assign(config: UnitConfig, where: Complaint, section: str, key: str, value: str) -> None:
+    if key in _HARMLESS[section]:
+        return
+    if key not in _OBEYED[section]:
+        text = f"Unknown key name '{key}' in section '{section}', ignoring."
+        config.warnings.append(Complaint(where.path, where.line, text))
+        return
+    try:
+        _SETTERS.get(key, _ignore)(config, key, expand_specifiers(value, config.name))
+    except (ValueError, IndexError):
+        text = f"Failed to parse {key}= value, ignoring: {value}"
+        config.warnings.append(Complaint(where.path, where.line, text))
+
+
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Number (of its last physical line) and text of each line; a trailing backslash joins with a space.
+
+    Comments and empty lines are dropped, also between continued lines (systemd.syntax(7)).
+
+    >>> list(logical_lines("A=1 \\\\\\n# no\\n  2\\n;x\\n"))
+    [(3, 'A=1  2')]
+    """
+    pending: str | None = None
+    number = 0
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.strip()
+        if line.startswith(("#", ";")) or (pending is None and not line):
+            continue
+        joined = line if pending is None else f"{pending} {line}"
+        if line.endswith("\\"):
+            pending = joined[:-1]
+            continue
+        pending = None
+        yield number, joined.strip()
+    if pending is not None:
+        yield number, pending.strip()
+
+
+def split_words(text: str) -> list[str]:
+    r"""Words with quotes and C escapes removed (systemd.syntax(7), "Quoting"); ValueError for an open quote.
+
+    >>> split_words(r'''a "b c" 'd "e"' x\x20y''')
+    ['a', 'b c', 'd "e"', 'x y']
+    """
+    words: list[str] = []
+    word: str | None = None
+    quote = ""
+    position = 0
+    while position < len(text):
+        ch = text[position]
+        position += 1
+        if ch == "\\":
+            escaped, position = _unescape(text, position)
+            word = (word or "") + escaped
+        elif quote:
+            if ch == quote:
+                quote = ""
+            else:
+                word = (word or "") + ch
+        elif ch in "\"'" and word is None:
+            quote, word = ch, ""
+        elif ch in "\"'":
+            quote = ch
+        elif ch.isspace():
+            if word is not None:
+                words.append(word)
+            word = None
+        else:
+            word = (word or "") + ch
+    if quote:
+        raise ValueError(text)
+    return words if word is None else [*words, word]
+
+
+def _unescape(text: str, position: int) -> tuple[str, int]:
+    ch = text[position]
+    if ch == "x":
+        return chr(int(text[position + 1 : position + 3], 16)), position + 3
+    return _ESCAPES.get(ch, ch), position + 1
+
+
+def expand_specifiers(text: str, name: str) -> str:
+    """The text with %n, %N, %p, %i, %j, %H-free specifiers and %% replaced.
+
+    >>> expand_specifiers("%i of %n is 100%%", "vllm@a.service")
+    'a of vllm@a.service is 100%'
+    """
+    stem = name.rpartition(".")[0] or name
+    prefix, _, instance = stem.partition("@")
+    values = {"n": name, "N": stem, "p": prefix, "i": instance, "I": instance, "%": "%", "t": "/run", "S": "/var/lib"}
+    return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)
+
+
+def expand_variables(argv: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
+    """The argument vector with `${X}` replaced in place and a word `$X` split at white space; `$$` is `$`."""
+    words: list[str] = []
+    for word in argv:
+        alone = re.fullmatch(r"\$([A-Za-z_][A-Za-z0-9_]*)", word)
+        if alone:
+            words += environment.get(alone[1], "").split()
+            continue
+        words.append(
+            re.sub(
+                r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}",
+                lambda match: environment.get(match[1], "") if match[1] else "$",
+                word,
+            )
+        )
+    return words
+
+
+def parse_exec(value: str) -> ExecCommand:
+    """One command line of an Exec setting, its prefix characters taken off."""
+    words = split_words(value)
+    first = words[0]
+    program = first.lstrip("-@:+!")
+    if not program:
+        raise ValueError(value)
+    return ExecCommand(program, (program, *words[1:]), "-" in first[: len(first) - len(program)])
+
+
+def environment_of(config: UnitConfig) -> dict[str, str]:
+    """Environment= and then EnvironmentFile= (which wins); OSError where a needed file cannot be read."""
+    environment = dict(item.partition("=")[::2] for item in config.environment)
+    for path, may_be_missing in config.environment_files:
+        try:
+            text = Path(path).read_text("utf-8", "replace")
+        except OSError:
+            if may_be_missing:
+                continue
+            raise
+        for _, line in logical_lines(text):
+            name, separator, value = line.partition("=")
+            if separator:
+                environment[name.strip()] = " ".join(split_words(value)) if value[:1] in "\"'" else value.strip()
+    return environment
+
+
+def _verify(config: UnitConfig) -> None:
+    if not config.exec_start:
+        text = f"{config.name}: Service has no ExecStart=, ExecStop=, or SuccessAction=. Refusing."
+    elif len(config.exec_start) > 1 and config.type != "oneshot":
+        text = f"{config.name}: Service has more than one ExecStart= setting, which is only allowed for Type=oneshot services. Refusing."
+    elif config.type == "oneshot" and config.restart in {"always", "on-success"}:
+        text = f"{config.name}: Service has Restart= set to either always or on-success, which isn't allowed for Type=oneshot services. Refusing."
+    else:
+        return
+    config.load_state = "bad-setting"
+    config.warnings.append(Complaint("", 0, text, 3))
+
+
+def _ignore(_config: UnitConfig, _key: str, _value: str) -> None:
+    """Keys that are read elsewhere or only accepted."""
+
+
+def _append_exec(config: UnitConfig, key: str, value: str) -> None:
+    commands = config.exec_start if key == "ExecStart" else config.exec_start_pre
+    if value:
+        commands.append(parse_exec(value))
+    else:
+        commands.clear()
+
+
+def _add_environment(config: UnitConfig, _key: str, value: str) -> None:
+    if not value:
+        config.environment.clear()
+    for item in split_words(value):
+        name = item.partition("=")[0] + "="
+        config.environment[:] = [old for old in config.environment if not old.startswith(name)] + [item]
+
+
+def _add_environment_file(config: UnitConfig, _key: str, value: str) -> None:
+    if value:
+        config.environment_files.append((value.removeprefix("-"), value.startswith("-")))
+    else:
+        config.environment_files.clear()
+
+
+def _set_text(attribute: str, allowed: set[str] | None = None) -> Setter:
+    def set_value(config: UnitConfig, _key: str, value: str) -> None:
+        if allowed is not None and value not in allowed:
+            raise ValueError(value)
+        setattr(config, attribute, value)
+
+    return set_value
+
+
+def _set_span(*attributes: str) -> Setter:
+    def set_value(config: UnitConfig, _key: str, value: str) -> None:
+        seconds = parse_time_span(value)
+        for attribute in attributes:
+            setattr(config, attribute, seconds or (inf if "timeout" in attribute else seconds))
+
+    return set_value
+
+
+def _set_flag(attribute: str) -> Setter:
+    def set_value(config: UnitConfig, _key: str, value: str) -> None:
+        words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+        if value.lower() not in words:
+            raise ValueError(value)
+        setattr(config, attribute, words[value.lower()])
+
+    return set_value
+
+
+def _add_statuses(attribute: str) -> Setter:
+    def set_value(config: UnitConfig, _key: str, value: str) -> None:
+        statuses: set[int | str] = getattr(config, attribute)
+        if not value:
+            statuses.clear()
+        statuses.update(int(word) if word.isdigit() else word.removeprefix("SIG") for word in value.split())
+
+    return set_value
+
+
+def _set_kill_signal(config: UnitConfig, _key: str, value: str) -> None:
+    config.kill_signal = int(value) if value.isdigit() else signal.Signals["SIG" + value.removeprefix("SIG")].value
+
+
+def _set_burst(config: UnitConfig, _key: str, value: str) -> None:
+    config.start_limit_burst = int(value)
+
+
+def _add_wanted_by(config: UnitConfig, _key: str, value: str) -> None:
+    config.wanted_by += value.split()
+
+
+_SETTERS: dict[str, Setter] = {
+    "Description": _set_text("description"),
+    "StartLimitIntervalSec": _set_span("start_limit_interval_s"),
+    "StartLimitBurst": _set_burst,
+    "Type": _set_text("type", _TYPES),
+    "ExecStartPre": _append_exec,
+    "ExecStart": _append_exec,
+    "Environment": _add_environment,
+    "EnvironmentFile": _add_environment_file,
+    "WorkingDirectory": _set_text("working_directory"),
+    "Restart": _set_text("restart", set(RESTARTED_RESULTS)),
+    "RestartSec": _set_span("restart_s"),
+    "TimeoutStartSec": _set_span("timeout_start_s"),
+    "TimeoutStopSec": _set_span("timeout_stop_s"),
+    "TimeoutSec": _set_span("timeout_start_s", "timeout_stop_s"),
+    "KillMode": _set_text("kill_mode", _KILL_MODES),
+    "KillSignal": _set_kill_signal,
+    "SendSIGKILL": _set_flag("send_sigkill"),
+    "SuccessExitStatus": _add_statuses("success_statuses"),
+    "RestartPreventExitStatus": _add_statuses("restart_prevent_statuses"),
+    "RemainAfterExit": _set_flag("remain_after_exit"),
+    "SyslogIdentifier": _set_text("syslog_identifier"),
+    "WantedBy": _add_wanted_by,
+}
