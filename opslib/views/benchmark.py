@@ -1,0 +1,109 @@
+"""What a benchmark shows: a sentence, a table of the numbers, the figure; all of it static."""
+
+from typing import Any
+
+from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, Percentiles
+from opslib.domain.states import State
+from opslib.views.figures import alt_text, throughput_svg
+from opslib.views.tables import number, table, text_table
+from opslib.views.theme import headline, note, state_text
+
+COLUMNS = (
+    "concurrency",
+    "requests",
+    "errors",
+    "output tokens/s",
+    "requests/s",
+    "ttft_ms p50",
+    "p90",
+    "p99",
+    "tpot_ms p50",
+    "p99",
+    "itl_ms p50",
+    "p99",
+    "e2e_ms p50",
+    "p99",
+)
+
+
+class BenchmarkView:
+    """A benchmark report that reads the same in a notebook, in exported HTML and in a terminal."""
+
+    def __init__(self, report: BenchmarkReport) -> None:
+        self.report = report
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """HTML with an inline figure, and aligned text."""
+        del include, exclude
+        return {"text/html": self.html, "text/plain": self.text}
+
+    def __repr__(self) -> str:
+        return self.text
+
+    @property
+    def html(self) -> str:
+        """Headline, table, notes and the figure as inline SVG."""
+        report = self.report
+        parts = [headline(report.state, report.summary, host=report.host)]
+        if report.levels:
+            parts.append(table([level_row(level) for level in report.levels], COLUMNS, caption=_caption(report)))
+        parts += [note(line) for line in notes(report)]
+        if report.levels:
+            svg = throughput_svg(report.levels).replace("<svg ", '<svg role="img" style="max-width:100%" ', 1)
+            parts.append(f'<figure style="margin:8px 0" aria-label="{alt_text(report.levels)}">{svg}</figure>')
+        return "\n".join(parts)
+
+    @property
+    def text(self) -> str:
+        """The same as aligned text."""
+        report = self.report
+        where = f"{report.host}: " if report.host else ""
+        parts = [f"{state_text(report.state)}  {where}{report.summary}"]
+        if report.levels:
+            parts.append(text_table([level_row(level) for level in report.levels], COLUMNS))
+        return "\n".join([*parts, *notes(report)])
+
+
+def level_row(level: BenchmarkLevel) -> tuple[object, ...]:
+    """One level as a row of COLUMNS."""
+    return (
+        str(level.concurrency) + ("" if level.is_valid else " *"),
+        level.n_requests,
+        level.n_errors,
+        number(level.output_throughput),
+        number(level.request_throughput, 2),
+        *_parts(level.ttft_ms, "p50", "p90", "p99"),
+        *_parts(level.tpot_ms, "p50", "p99", digits=1),
+        *_parts(level.itl_ms, "p50", "p99", digits=1),
+        *_parts(level.e2e_latency_ms, "p50", "p99"),
+    )
+
+
+def notes(report: BenchmarkReport) -> tuple[str, ...]:
+    """What stands below the table: why a level is marked, every check that is not ok, and its evidence."""
+    marked = [
+        f"* concurrency {level.concurrency}: {'; '.join(level.why_invalid)}"
+        for level in report.levels
+        if not level.is_valid
+    ]
+    checks = [check for check in report.checks if check.state is not State.OK]
+    told = [f"{check.name}: {check.summary}" for check in checks if check.summary != report.summary]
+    evidence = [line for check in checks if check.name == "errors" for line in check.evidence]
+    chunks = ["the server counts no tokens: chunks are counted instead"] if _counts_chunks(report) else []
+    return (*marked, *told, *evidence, *chunks)
+
+
+def _counts_chunks(report: BenchmarkReport) -> bool:
+    return any(level.counted_in == "chunks" for level in report.levels)
+
+
+def _caption(report: BenchmarkReport) -> str:
+    unit = "chunks" if _counts_chunks(report) else "tokens"
+    sent = sum(level.total_input_tokens for level in report.levels)
+    received = sum(level.total_output_tokens for level in report.levels)
+    model = f"{report.model}, " if report.model else ""
+    return f"{model}{sent:,} tokens in, {received:,} {unit} out; latencies in ms, measured on the host"
+
+
+def _parts(figure: Percentiles | None, *names: str, digits: int = 0) -> tuple[str, ...]:
+    return tuple(number(getattr(figure, name) if figure else None, digits) for name in names)
