@@ -55,9 +55,7 @@ class CommandHost(ABC):
     ) -> CommandResult:
         """Run the module `opslib.onhost.<main>` on the host's own Python; see `Host.run_program`."""
         given = program_input(main, arguments, link_timeout_s=LINK_TIMEOUT_S)
-        return self._run(
-            program_vector(self._settings.python), given, timeout_s=timeout_s, sudo=sudo, is_program=True
-        )
+        return self._run(program_vector(self._settings.python), given, timeout_s=timeout_s, sudo=sudo, is_program=True)
 
     def stream(self, argv: Sequence[str], *, sudo: bool = False) -> Lines:
         """Start a command under supervision and hand over its lines; see `Host.stream`."""
@@ -79,6 +77,7 @@ class CommandHost(ABC):
         """Replace the file atomically; see `Host.write_file`."""
         return files.write_file(self, path, content, mode=mode, owner=owner, sudo=sudo)
 
+    @abstractmethod
     def close(self) -> None:
         """Give up the connection, if there is one."""
 

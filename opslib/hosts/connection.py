@@ -4,7 +4,7 @@ import logging
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import paramiko
 from fabric import Connection
@@ -36,7 +36,7 @@ class _Refuse(paramiko.RejectPolicy):
         self._settings = settings
         self._accepted_in = accepted_in
 
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:  # noqa: ARG002
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:  # noqa: ARG002
         raise HostKeyRefused(
             f"the host key of {hostname} is not known: {key.get_name()} {fingerprint(key)}",
             host=self._settings.alias,

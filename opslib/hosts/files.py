@@ -28,7 +28,8 @@ def write_file(
     """Replace the file by a finished copy beside it; the previous content is kept as `<path>.<UTC time>.bak`.
 
     `owner` is `user` or `user:group`; without it a privileged write keeps the previous owner. Nothing is written when
-    content, mode and owner are there already. Raises BadParameter (no such directory), PrivilegeRefused, UnexpectedAnswer.
+    content, mode and owner are there already. Raises BadParameter (no such directory), PrivilegeRefused,
+    UnexpectedAnswer.
     """
     if not path.startswith("/") or path.endswith("/"):
         raise BadParameter(f"{path!r} is no absolute path of a file", host=host.settings.alias)

@@ -1,4 +1,4 @@
-"""This machine as a host: the same vectors and programs over subprocess, without SSH."""
+"""The machine at hand as a host: the same vectors and programs over subprocess, without SSH."""
 
 import contextlib
 import os
@@ -92,6 +92,9 @@ class LocalHost(CommandHost):
             return ProcessPipe(vector)
         except OSError as error:
             raise UnexpectedAnswer(f"cannot start {vector[0]}: {error.strerror}", host=self.settings.alias) from error
+
+    def close(self) -> None:
+        """Nothing is kept open."""
 
     @contextmanager
     def forward_port(self, remote_port: int) -> Iterator[int]:

@@ -1,7 +1,6 @@
 """A host reached over SSH: one kept connection, one channel for each command."""
 
 import shlex
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -72,7 +71,7 @@ class SshHost(CommandHost):
 
     @property
     def _is_root(self) -> bool:
-        return self._connected().user == "root"
+        return bool(self._connected().user == "root")
 
     def _start(self, vector: Sequence[str]) -> Pipe:
         channel, transport = self._open_channel(lambda transport: transport.open_session(timeout=CONNECT_TIMEOUT_S))

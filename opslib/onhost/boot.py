@@ -4,19 +4,22 @@
 somebody waits for the program: its end, or silence for longer than `link_timeout_s`, means that nobody does.
 """
 
+import contextlib
 import os
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
+from typing import Any, Dict, Optional, Set
 
 LINK_LOST = 75  # EX_TEMPFAIL of sysexits.h
 FAILED = 70  # EX_SOFTWARE of sysexits.h
 
 
-def start(bundle):
+def start(bundle: Dict[str, Any]) -> None:
     """Run `main(arguments)` of the bundle's main module, then exit with the status that it returned."""
     watch = threading.Thread(target=_watch_link, args=(bundle.get("link_timeout_s"),), daemon=True)
     watch.start()
@@ -31,7 +34,7 @@ def start(bundle):
     _exit(status or 0)
 
 
-def descendants():
+def descendants() -> Set[int]:
     """Process ids of everything below this process that still runs, from /proc (elsewhere from ps)."""
     parents = _parents_from_proc() if os.path.isdir("/proc/self") else _parents_from_ps()
     found = {os.getpid()}
@@ -43,10 +46,10 @@ def descendants():
     return found - {os.getpid()}
 
 
-def end_descendants(grace_s=2.0):
+def end_descendants(grace_s: float = 2.0) -> None:
     """Ask every descendant to end (SIGTERM), and end those that are left after `grace_s` (SIGKILL)."""
     began_at = time.monotonic()
-    asked = set()
+    asked: Set[int] = set()
     while time.monotonic() < began_at + grace_s + 5.0:
         left = descendants()
         if not left:
@@ -60,17 +63,17 @@ def end_descendants(grace_s=2.0):
         time.sleep(0.02)
 
 
-def adopt_orphans():
+def adopt_orphans() -> bool:
     """Become the parent of descendants whose own parent ends, so that none escapes (prctl(2), Linux only)."""
     try:
         import ctypes  # noqa: PLC0415 - absent from minimal Pythons
 
-        return ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+        return bool(ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0) == 0)  # PR_SET_CHILD_SUBREAPER
     except (ImportError, OSError, AttributeError):
         return False
 
 
-def _watch_link(link_timeout_s):
+def _watch_link(link_timeout_s: Optional[float]) -> None:
     while True:
         try:
             ready = select.select([0], [], [], link_timeout_s)[0]
@@ -82,25 +85,23 @@ def _watch_link(link_timeout_s):
     os._exit(LINK_LOST)
 
 
-def _exit(status):
+def _exit(status: int) -> None:
     # No interpreter shutdown: the watching thread sits in a system call, and nothing is left to tidy.
-    for output in (sys.stdout, sys.stderr):
-        try:
-            output.flush()
-        except (OSError, ValueError):
-            status = status or FAILED
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        status = status or FAILED
     os._exit(status)
 
 
-def _signal(pid, number):
-    try:
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
         os.kill(pid, number)
-    except OSError:
-        pass
 
 
-def _parents_from_proc():
-    parents = {}
+def _parents_from_proc() -> Dict[int, int]:
+    parents: Dict[int, int] = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -114,7 +115,7 @@ def _parents_from_proc():
     return parents
 
 
-def _parents_from_ps():
-    listing = os.popen("ps -A -o pid=,ppid=,stat=").read()
+def _parents_from_ps() -> Dict[int, int]:
+    listing = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,stat="], universal_newlines=True)
     rows = (line.split() for line in listing.splitlines())
     return {int(row[0]): int(row[1]) for row in rows if len(row) == 3 and not row[2].startswith("Z")}

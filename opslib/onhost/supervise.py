@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from typing import Any, Dict
 
 from opslib.onhost.boot import adopt_orphans, end_descendants
 
 
-def main(arguments):
+def main(arguments: Dict[str, Any]) -> int:
     """Run `arguments["argv"]`, hand its output through, and return its exit status (127: no such program)."""
     adopt_orphans()
     try:
