@@ -1,0 +1,86 @@
+"""Scenarios of the rehearsal host: what is different from a healthy deploy, and what the kit should say about it."""
+
+import difflib
+import tomllib
+from importlib import resources
+from typing import Any, Literal
+
+from opslib.domain.states import State, Value
+from opslib.errors import UnknownName
+
+_COMMON = "figures"  # figures.toml: the story's figures, which every scenario starts from
+
+
+class Expected(Value):
+    """What the deploy runbook ends with when it may not apply a remedy by itself."""
+
+    state: State
+    cause: str | None  # an id of the failure catalogue; None where nothing fails
+    exit_code: int  # of `opslib`
+    sentence: str
+
+
+class Before(Value):
+    """Something that is done to the host before the deploy begins.
+
+    remove_file and truncate_file: `path` is relative to the checkpoint. listen: a foreign program holds `port`.
+    hold_gpu_memory: a foreign process holds `gib` on each of `gpus`. engine_flags: appended to the unit's command.
+    """
+
+    kind: Literal["remove_file", "truncate_file", "listen", "hold_gpu_memory", "engine_flags"]
+    path: str | None = None
+    to_bytes: int | None = None  # truncate_file: the size left
+    port: int | None = None
+    program: str | None = None
+    gpus: tuple[int, ...] = ()
+    gib: float | None = None
+    flags: tuple[str, ...] = ()
+
+
+class Scenario(Value):
+    """A named practice situation: figures of the engine, GPUs, faults beforehand and the expected end."""
+
+    name: str
+    sentence: str
+    clock_factor: float
+    gpus: dict[str, Any]
+    figures: dict[str, Any]
+    before: tuple[Before, ...] = ()
+    expected: Expected
+
+
+def list_scenarios() -> tuple[str, ...]:
+    """The names of all scenarios, sorted.
+
+    >>> "sampler-oom" in list_scenarios()
+    True
+    """
+    names = (entry.name.removesuffix(".toml") for entry in _folder().iterdir() if entry.name.endswith(".toml"))
+    return tuple(sorted(name for name in names if name != _COMMON))
+
+
+def load_scenario(name: str) -> Scenario:
+    """The scenario of that name; raises UnknownName with the nearest one."""
+    if name not in list_scenarios():
+        nearest = difflib.get_close_matches(name, list_scenarios(), n=1, cutoff=0.3)
+        suggestion = f"the nearest is {nearest[0]!r}" if nearest else f"there are {', '.join(list_scenarios())}"
+        raise UnknownName(f"There is no scenario {name!r}.", hint=suggestion)
+    merged = _merged(_read(_COMMON), _read(name))
+    return Scenario.model_validate({"name": name, **merged})
+
+
+def _folder() -> Any:
+    return resources.files("opslib.rehearsal") / "scenarios"
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((_folder() / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, table by table."""
+    result = dict(base)
+    for key, value in over.items():
+        known = result.get(key)
+        result[key] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return result

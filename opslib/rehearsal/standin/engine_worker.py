@@ -1,0 +1,343 @@
+"""One worker process of the stand-in engine: takes GPU memory stage by stage, logs it, and fails where vLLM would."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any, Dict, List, NoReturn, Optional
+
+from opslib.rehearsal.standin import engine_tracebacks as tb
+from opslib.rehearsal.standin.engine_checkpoint import Checkpoint
+from opslib.rehearsal.standin.engine_log import Log
+from opslib.rehearsal.standin.engine_memory import GIB, MemorySums
+from opslib.rehearsal.standin.ledger import Ledger
+
+HEARTBEAT_S = 0.5
+BARS = 20  # states of the loading bar that are worth a line in a short load
+
+
+class Failure(Exception):
+    """What ends this worker's part: the traceback's lines, and the message that the engine core repeats."""
+
+    def __init__(self, lines: List[str], message: str) -> None:
+        super().__init__(message)
+        self.lines = lines
+        self.message = message
+
+
+class Plan:
+    """Everything that a worker knows when it starts (inherited through fork)."""
+
+    def __init__(
+        self,
+        settings: Dict[str, Any],
+        flags: Dict[str, Any],
+        checkpoint: Checkpoint,
+        sums: MemorySums,
+        ledger: Ledger,
+        gpus: List[int],
+    ) -> None:
+        self.figures: Dict[str, Any] = settings["engine"]
+        self.clock_factor = float(settings["clock_factor"])
+        self.flags = flags
+        self.checkpoint = checkpoint
+        self.sums = sums
+        self.ledger = ledger
+        self.gpus = gpus
+        self.gpu_name = str(settings["gpus"]["name"])
+
+    def seconds(self, phase: str) -> float:
+        """How long a phase takes according to the log."""
+        return float(self.figures["seconds"][phase])
+
+    def sleep(self, seconds: float) -> None:
+        """Let that time pass, shortened by the clock factor."""
+        time.sleep(seconds / self.clock_factor)
+
+
+class Worker:
+    """Rank `rank` on its GPU; the parent sends one word per stage and gets one JSON line back."""
+
+    def __init__(self, rank: int, plan: Plan, link: socket.socket) -> None:
+        self.rank = rank
+        self.plan = plan
+        self.link = link
+        world = int(plan.flags["tensor_parallel_size"])
+        self.log = Log("Worker_TP%d" % rank if world > 1 else "Worker")
+        self.gpu = plan.gpus[rank]
+        self.held = 0
+
+    def run(self) -> NoReturn:
+        """Serve stages until the parent is gone or says stop."""
+        signal.signal(signal.SIGTERM, lambda *_: self.end())
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        stages = {"start": self.start, "profile": self.profile, "warmup": self.warmup}
+        source = "worker_start"
+        while True:
+            word = self.next_word()
+            if word is None:
+                self.end()
+            try:
+                answer = stages[word]()
+            except Failure as failure:
+                kind = "WorkerProc failed to start." if word == "start" else "WorkerProc hit an exception."
+                source = "worker_start" if word == "start" else "worker_loop"
+                self.log.lines(source, [kind, *failure.lines], pause_s=0.0004)
+                answer = {"error": failure.message}
+            self.link.sendall(json.dumps(answer).encode() + b"\n")
+
+    def next_word(self) -> Optional[str]:
+        """The parent's next word, None when it is gone; shows a sign of life meanwhile."""
+        while True:
+            readable, _, _ = select.select([self.link], [], [], HEARTBEAT_S)
+            self.plan.ledger.beat()
+            if readable:
+                word = self.link.recv(100).decode().strip()
+                return word if word and word != "stop" else None
+
+    def end(self) -> NoReturn:
+        """Give the memory back and be gone; status 0."""
+        self.plan.ledger.release()
+        os._exit(0)
+
+    def start(self) -> Dict[str, Any]:
+        """Device, NCCL and weights."""
+        world = int(self.plan.flags["tensor_parallel_size"])
+        self.plan.sleep(self.plan.seconds("workers"))
+        self.log.line(
+            "world",
+            "world_size=%d rank=%d local_rank=%d distributed_init_method=tcp://127.0.0.1:%d backend=nccl"
+            % (world, self.rank, self.rank, 40000 + os.getppid() % 20000),
+        )
+        self.plan.sleep(self.plan.seconds("distributed") / 2)
+        if world > 1:
+            self.log.line("nccl", "vLLM is using nccl==2.27.5")
+        self.hang_after("distributed")
+        self.plan.sleep(self.plan.seconds("distributed") / 2)
+        if world > 1:
+            self.communicators(world)
+        self.log.line(
+            "rank",
+            "rank %d in world size %d is assigned as DP rank 0, PP rank 0, PCP rank 0, TP rank %d, EP rank N/A"
+            % (self.rank, world, self.rank),
+        )
+        self.check_free()
+        self.take(self.plan.sums.context, tb.WORKER_DEVICE)
+        self.load()
+        return {}
+
+    def communicators(self, world: int) -> None:
+        """The routine warnings of a PCIe machine."""
+        self.log.line(
+            "symm_mem",
+            "SymmMemCommunicator: Device capability 12.0 not supported, communicator is not available.",
+            "WARNING",
+        )
+        if world > 2 and not self.plan.flags.get("disable_custom_all_reduce"):
+            self.log.line(
+                "all_reduce",
+                "Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs. To silence "
+                "this warning, specify disable_custom_all_reduce=True explicitly.",
+                "WARNING",
+            )
+
+    def check_free(self) -> None:
+        """vllm/v1/worker/utils.py request_memory: the snapshot is taken after NCCL."""
+        if self.plan.flags.get("kv_cache_memory_bytes"):
+            return
+        total = self.plan.ledger.total_bytes / GIB
+        free = total - self.plan.ledger.used_bytes(self.gpu) / GIB - self.plan.sums.context
+        wanted = self.plan.sums.requested
+        if free < wanted:
+            message = (
+                "Free memory on device cuda:%d (%s/%s GiB) on startup is less than desired GPU memory utilization "
+                "(%s, %s GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+                % (self.rank, gib(free), gib(total), self.plan.flags["gpu_memory_utilization"], gib(wanted))
+            )
+            raise Failure(tb.traceback_lines(tb.WORKER_DEVICE, "ValueError: " + message), message)
+
+    def load(self) -> None:
+        """The weights, shard by shard."""
+        plan = self.plan
+        self.log.line("load", "Starting to load model %s..." % plan.flags["model"])
+        if self.rank == 0:
+            self.log.line(
+                "attention",
+                "Using FLASH_ATTN attention backend out of potential backends: "
+                "('FLASH_ATTN', 'FLASHINFER', 'TRITON_ATTN', 'FLEX_ATTENTION')",
+            )
+            if plan.checkpoint.config.get("num_local_experts"):
+                self.log.line("moe_backend", "Using Triton backend for FP8 MoE")
+        fault = plan.checkpoint.fault
+        shards = len(plan.checkpoint.shards)
+        fault_at = shards if fault is None else fault[2]
+        seconds = plan.seconds("weights")
+        per_gpu = plan.sums.weights
+        if per_gpu + plan.sums.context > plan.ledger.total_bytes / GIB:
+            self.take(per_gpu, tb.WORKER_CREATE)
+        if fault_at >= 0:
+            self.read_shards(shards, fault_at, seconds, per_gpu)
+        if fault is not None:
+            kind, message, _ = fault
+            frames = tb.WORKER_MISSING if kind == "FileNotFoundError" else tb.WORKER_TRUNCATED
+            raise Failure(tb.traceback_lines(frames, "%s: %s" % (kind, message)), message)
+        if self.rank == 0:
+            self.log.line("loaded", "Loading weights took %.2f seconds" % (seconds * 0.97))
+        self.log.line(
+            "weights",
+            "Model loading took %s GiB memory and %.6f seconds" % (gib(per_gpu), seconds + 0.213 + 0.07 * self.rank),
+        )
+        self.hang_after("weights")
+
+    def read_shards(self, shards: int, stop_at: int, seconds: float, per_gpu: float) -> None:
+        """Take the weights' memory in steps; rank 0 draws the bar."""
+        step = max(1, shards // BARS)
+        before = self.held
+        done = 0
+        while True:
+            if self.rank == 0:
+                self.log.shard_bar(done, shards, seconds * done / shards)
+            if done >= stop_at or done >= shards:
+                return
+            following = min(done + step, shards, max(stop_at, done + 1))
+            self.plan.sleep(seconds * (following - done) / shards)
+            done = following
+            self.set_held(before + int(per_gpu * GIB * done / shards), tb.WORKER_CREATE)
+
+    def profile(self) -> Dict[str, Any]:
+        """torch.compile and the profile run; answers the KV cache memory in GiB."""
+        plan, log = self.plan, self.log
+        if not plan.flags.get("enforce_eager"):
+            self.compile()
+        if self.rank == 0 and plan.checkpoint.config.get("num_local_experts"):
+            name = plan.gpu_name.replace(" ", "_")
+            log.line(
+                "moe_config",
+                "Using default MoE config. Performance might be sub-optimal! Config file not found at "
+                "['%svllm/model_executor/layers/fused_moe/configs/E=%d,N=%d,device_name=%s,dtype=fp8_w8a8,"
+                "block_shape=[128,128].json']" % (tb.SITE, *experts(plan), name),
+                "WARNING",
+            )
+        plan.sleep(plan.seconds("profile"))
+        self.take(plan.sums.peak, tb.WORKER_PROFILE)
+        self.take(-plan.sums.peak, tb.WORKER_PROFILE)
+        log.line("kv_memory", "Available KV cache memory: %s GiB" % gib(plan.sums.kv_cache))
+        return {"kv_cache_gib": plan.sums.kv_cache}
+
+    def compile(self) -> None:
+        """What torch.compile says."""
+        seconds = self.plan.seconds("compile")
+        self.plan.sleep(seconds * 0.6)
+        folder = "/root/.cache/vllm/torch_compile_cache/4f2b9c1d7e/rank_%d_0/backbone" % self.rank
+        self.log.line("compile_dir", "Using cache directory: %s for vLLM's torch.compile" % folder)
+        self.log.line("dynamo", "Dynamo bytecode transform time: %.2f s" % (seconds * 0.6))
+        self.plan.sleep(seconds * 0.4)
+        if self.rank == 0:
+            limit = self.plan.flags["max_num_batched_tokens"]
+            self.log.line(
+                "compile_range", "Compiling a graph for compile range (1, %d) takes %.2f s" % (limit, seconds * 0.4)
+            )
+        self.log.line("compiled", "torch.compile takes %.2f s in total" % (seconds + 0.04 * self.rank))
+        self.hang_after("compile")
+
+    def warmup(self) -> Dict[str, Any]:
+        """KV cache, CUDA graphs, and the sampler once more in what is left."""
+        plan = self.plan
+        self.take(plan.sums.kv_cache, tb.WORKER_PROFILE)
+        if not plan.flags.get("enforce_eager"):
+            self.capture()
+        self.take(plan.sums.fragmentation, tb.WORKER_GRAPHS)
+        plan.sleep(plan.seconds("warmup"))
+        self.warm_sampler()
+        return {}
+
+    def capture(self) -> None:
+        """The two capture bars."""
+        seconds = self.plan.seconds("graphs")
+        self.plan.sleep(seconds * 0.6)
+        if self.rank == 0:
+            self.log.graph_bar("mixed prefill-decode, PIECEWISE", 51, seconds * 0.6)
+        self.take(self.plan.sums.graphs, tb.WORKER_GRAPHS)
+        self.plan.sleep(seconds * 0.4)
+        if self.rank == 0:
+            self.log.graph_bar("decode, FULL", 35, seconds * 0.4)
+        self.log.line("graphs", "Graph capturing finished in %d secs, took %.2f GiB" % (seconds, self.plan.sums.graphs))
+        self.hang_after("graphs")
+
+    def warm_sampler(self) -> None:
+        """vllm/v1/worker/gpu_model_runner.py _dummy_sampler_run, after the graphs are captured."""
+        need, sequences = self.plan.sums.sampler, int(self.plan.flags["max_num_seqs"])
+        if self.free_gib() >= need:
+            return
+        vocabulary = int(self.plan.checkpoint.config["vocab_size"])
+        piece = 3 * sequences * vocabulary * 4 / GIB  # the sort's scratch: 12 bytes per logit
+        message = (
+            "CUDA out of memory occurred when warming up sampler with %d dummy requests. Please try lowering "
+            "`max_num_seqs` or `gpu_memory_utilization` when initializing the engine." % sequences
+        )
+        inner = tb.traceback_lines(tb.SAMPLER, self.out_of_memory(piece))
+        outer = tb.traceback_lines(tb.WORKER_WARMUP, "RuntimeError: " + message)
+        raise Failure(inner + tb.CAUSED + outer, message)
+
+    def take(self, amount_gib: float, frames: List[tb.Frame]) -> None:
+        """Hold so much more, or fail as torch does."""
+        self.set_held(self.held + int(amount_gib * GIB), frames)
+
+    def set_held(self, held: int, frames: List[tb.Frame]) -> None:
+        """Hold `held` bytes in all; raises Failure where the GPU has not got them."""
+        extra = (held - self.held) / GIB
+        if extra > 0 and extra > self.free_gib():
+            error = self.out_of_memory(min(extra, 1.13))
+            raise Failure(tb.traceback_lines(frames, error), error.partition(": ")[2])
+        self.held = held
+        self.plan.ledger.hold({self.gpu: held}, "VLLM::" + self.log.process)
+
+    def free_gib(self) -> float:
+        """What is free on this GPU now."""
+        ledger = self.plan.ledger
+        return (ledger.total_bytes - self.held - ledger.used_bytes(self.gpu, but_pid=os.getpid())) / GIB
+
+    def out_of_memory(self, piece_gib: float) -> str:
+        """PyTorch's sentence."""
+        total, context = self.plan.ledger.total_bytes / GIB, self.plan.sums.context
+        held = self.held / GIB
+        allocated = max(0.0, held - context - 0.62)
+        return (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %.2f GiB "
+            "of which %.2f GiB is free. Including non-PyTorch memory, this process has %.2f GiB memory in use. Of the "
+            "allocated memory %.2f GiB is allocated by PyTorch, with %.2f GiB allocated in private pools (e.g., CUDA "
+            "Graphs), and 634.52 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is "
+            "large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
+            "documentation for Memory Management  "
+            "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+            % (size(piece_gib), self.rank, total, self.free_gib(), held, allocated, self.plan.sums.graphs)
+        )
+
+    def hang_after(self, phase: str) -> None:
+        """Where the scenario says so: alive and silent for ever."""
+        while self.plan.figures.get("hang_after") == phase:
+            self.plan.ledger.beat()
+            readable, _, _ = select.select([self.link], [], [], HEARTBEAT_S)
+            if readable:
+                self.end()
+
+
+def experts(plan: Plan) -> List[int]:
+    """Experts, and the intermediate size per rank, as the MoE config's file name says them."""
+    config = plan.checkpoint.config
+    inter = int(config.get("intermediate_size") or 0)
+    return [int(config["num_local_experts"]), inter // int(plan.flags["tensor_parallel_size"])]
+
+
+def gib(amount: float) -> str:
+    """Two digits without trailing zeros (vllm/utils/mem_utils.py format_gib)."""
+    return str(round(amount, 2))
+
+
+def size(amount_gib: float) -> str:
+    """`2.29 GiB` or `298.00 MiB`, as PyTorch writes sizes."""
+    return "%.2f GiB" % amount_gib if amount_gib >= 1 else "%.2f MiB" % (amount_gib * 1024)

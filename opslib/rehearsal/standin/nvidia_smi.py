@@ -1,0 +1,190 @@
+"""A stand-in for nvidia-smi: the queries that an operator asks, answered from the ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from opslib.rehearsal.standin.ledger import Ledger, load_settings, open_ledger
+
+MIB = 1024**2
+GPU_FIELDS = {  # query name -> column title
+    "timestamp": "timestamp",
+    "index": "index",
+    "gpu_name": "name",
+    "name": "name",
+    "uuid": "uuid",
+    "gpu_uuid": "uuid",
+    "count": "count",
+    "driver_version": "driver_version",
+    "pci.bus_id": "pci.bus_id",
+    "pstate": "pstate",
+    "compute_cap": "compute_cap",
+    "memory.total": "memory.total [MiB]",
+    "memory.used": "memory.used [MiB]",
+    "memory.free": "memory.free [MiB]",
+    "memory.reserved": "memory.reserved [MiB]",
+    "utilization.gpu": "utilization.gpu [%]",
+    "utilization.memory": "utilization.memory [%]",
+    "temperature.gpu": "temperature.gpu",
+    "power.draw": "power.draw [W]",
+    "power.limit": "power.limit [W]",
+    "ecc.errors.uncorrected.volatile.total": "ecc.errors.uncorrected.volatile.total",
+}
+APP_FIELDS = {
+    "timestamp": "timestamp",
+    "gpu_name": "gpu_name",
+    "gpu_uuid": "gpu_uuid",
+    "gpu_bus_id": "gpu_bus_id",
+    "pid": "pid",
+    "process_name": "process_name",
+    "name": "process_name",
+    "used_gpu_memory": "used_gpu_memory [MiB]",
+    "used_memory": "used_gpu_memory [MiB]",
+}
+USAGE = 'Invalid combination of input arguments. Please run "nvidia-smi -h" for help.\n'
+
+
+class Refused(Exception):  # noqa: N818 - the real program prints it and exits
+    """What the real nvidia-smi prints on standard output, and its exit status."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def uuid_of(index: int) -> str:
+    """A stable identity per GPU."""
+    digest = hashlib.sha256(b"gpu %d" % index).hexdigest()
+    return "GPU-" + "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
+
+
+def gpu_row(ledger: Ledger, gpus: Dict[str, Any], index: int) -> Dict[str, Tuple[str, str]]:
+    """Every field of one GPU as (value, unit)."""
+    total = ledger.total_bytes // MIB
+    used = min(total, ledger.used_bytes(index) // MIB)
+    is_busy = used > 0
+    return {
+        "timestamp": (time.strftime("%Y/%m/%d %H:%M:%S.000"), ""),
+        "index": (str(index), ""),
+        "name": (gpus["name"], ""),
+        "uuid": (uuid_of(index), ""),
+        "count": (str(ledger.count), ""),
+        "driver_version": (gpus["driver_version"], ""),
+        "pci.bus_id": ("00000000:%02X:00.0" % (0x11 + 0x10 * index), ""),
+        "pstate": ("P0" if is_busy else "P8", ""),
+        "compute_cap": ("12.0", ""),
+        "memory.total [MiB]": (str(total), " MiB"),
+        "memory.used [MiB]": (str(used), " MiB"),
+        "memory.free [MiB]": (str(total - used), " MiB"),
+        "memory.reserved [MiB]": ("636", " MiB"),
+        "utilization.gpu [%]": ("0", " %"),
+        "utilization.memory [%]": ("0", " %"),
+        "temperature.gpu": ("41" if is_busy else "29", ""),
+        "power.draw [W]": ("84.20" if is_busy else "16.03", " W"),
+        "power.limit [W]": ("600.00", " W"),
+        "ecc.errors.uncorrected.volatile.total": ("0", ""),
+    }
+
+
+def app_rows(ledger: Ledger, gpus: Dict[str, Any], wanted: List[int]) -> List[Dict[str, Tuple[str, str]]]:
+    """One row per GPU and living process."""
+    rows = []
+    for entry in ledger.entries():
+        for gpu, used in sorted(entry["used_bytes"].items()):
+            if entry["is_alive"] and int(gpu) in wanted:
+                mine = gpu_row(ledger, gpus, int(gpu))
+                rows.append(
+                    {
+                        "timestamp": mine["timestamp"],
+                        "gpu_name": mine["name"],
+                        "gpu_uuid": mine["uuid"],
+                        "gpu_bus_id": mine["pci.bus_id"],
+                        "pid": (str(entry["pid"]), ""),
+                        "process_name": (entry["name"], ""),
+                        "used_gpu_memory [MiB]": (str(int(used) // MIB), " MiB"),
+                    }
+                )
+    return rows
+
+
+def parse(argv: List[str]) -> Dict[str, Optional[str]]:
+    """Options by their long name; anything unknown is refused as the real program does."""
+    names = {"-i": "--id", "-L": "--list-gpus"}
+    valued = ("--query-gpu", "--query-compute-apps", "--format", "--id")
+    options: Dict[str, Optional[str]] = {}
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        name, has_value, value = word.partition("=")
+        name = names.get(name, name)
+        if name in valued:
+            options[name] = value if has_value else (rest.pop(0) if rest else "")
+        elif name in ("--list-gpus", "--version") and not has_value:
+            options[name] = None
+        else:
+            raise Refused(USAGE if name.startswith("-") else USAGE, 1)
+    return options
+
+
+def selected(options: Dict[str, Optional[str]], ledger: Ledger) -> List[int]:
+    """The GPUs that `--id` names (by index or uuid), all without it."""
+    if "--id" not in options:
+        return list(range(ledger.count))
+    by_name = {str(i): i for i in range(ledger.count)}
+    by_name.update({uuid_of(i): i for i in range(ledger.count)})
+    chosen = []
+    for name in str(options["--id"]).split(","):
+        if name not in by_name:
+            raise Refused("No devices were found\n", 6)
+        chosen.append(by_name[name])
+    return chosen
+
+
+def table(fields: Dict[str, str], asked: str, style: str, rows: List[Dict[str, Tuple[str, str]]]) -> str:
+    """CSV as nvidia-smi writes it: ', ' between columns, units unless `nounits`."""
+    styles = style.split(",")
+    if "csv" not in styles or set(styles) - {"csv", "noheader", "nounits"}:
+        raise Refused("Format option '%s' not supported\n" % style if style else USAGE, 2)
+    names = asked.split(",")
+    for name in names:
+        if name.strip() not in fields:
+            raise Refused('Field "%s" is not a valid field to query.\n\n' % name.strip(), 2)
+    titles = [fields[name.strip()] for name in names]
+    has_units = "nounits" not in styles
+    lines = []
+    if "noheader" not in styles:
+        lines.append(", ".join(title if has_units else title.split(" [")[0] for title in titles))
+    for row in rows:
+        lines.append(", ".join(row[title][0] + (row[title][1] if has_units else "") for title in titles))
+    return "".join(line + "\n" for line in lines)
+
+
+def answer(argv: List[str], settings: Dict[str, Any]) -> str:
+    """What the program prints."""
+    options = parse(argv)
+    ledger, gpus = open_ledger(settings), settings["gpus"]
+    chosen = selected(options, ledger)
+    style = str(options.get("--format") or "")
+    if "--list-gpus" in options:
+        return "".join("GPU %d: %s (UUID: %s)\n" % (i, gpus["name"], uuid_of(i)) for i in chosen)
+    if "--version" in options:
+        return "NVIDIA-SMI version  : %s\nDRIVER version      : %s\n" % ((gpus["driver_version"],) * 2)
+    if "--query-gpu" in options:
+        rows = [gpu_row(ledger, gpus, index) for index in chosen]
+        return table(GPU_FIELDS, str(options["--query-gpu"]), style, rows)
+    if "--query-compute-apps" in options:
+        return table(APP_FIELDS, str(options["--query-compute-apps"]), style, app_rows(ledger, gpus, chosen))
+    raise Refused(USAGE, 1)
+
+
+def main() -> int:
+    """Print the answer; 0, or the real program's status for what it refuses."""
+    try:
+        sys.stdout.write(answer(sys.argv[1:], load_settings()))
+    except Refused as refusal:
+        sys.stdout.write(str(refusal))
+        return refusal.status
+    return 0
