@@ -22,7 +22,6 @@ PACKAGES = (
     "procps",
     "libnuma1",  # without it vLLM's C extension does not load
     "ca-certificates",
-    "curl",
 )
 _SETUP = """\
 set -eu

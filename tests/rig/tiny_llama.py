@@ -1,5 +1,6 @@
 """Writes a random Llama (4 layers, hidden size 256, 2000-token BPE) in several shards: `tiny_llama.py DIRECTORY`."""
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 VOCABULARY = 2000
+COMMIT = hashlib.sha1(b"tiny-llama", usedforsecurity=False).hexdigest()
+DOWNLOADED_AT = 1_760_000_000.0
 TEMPLATE = "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}{% endfor %}<|assistant|>"
 
 
@@ -29,6 +32,22 @@ def main(directory: Path) -> None:
     )
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(directory, max_shard_size="1500KB")
     _tokenizer().save_pretrained(directory)
+    _pretend_download(directory)
+
+
+def _pretend_download(directory: Path) -> None:
+    """Beside each file what `hf download --local-dir` leaves: commit, etag (SHA-256 or git blob id), time."""
+    notes = directory / ".cache" / "huggingface" / "download"
+    notes.mkdir(parents=True)
+    for path in sorted(directory.glob("*.*")):
+        if path.is_dir():
+            continue
+        path.chmod(0o644)
+        content = path.read_bytes()
+        blob = b"blob %d\0" % len(content) + content
+        is_lfs = path.suffix == ".safetensors"
+        etag = hashlib.sha256(content) if is_lfs else hashlib.sha1(blob, usedforsecurity=False)
+        (notes / f"{path.name}.metadata").write_text(f"{COMMIT}\n{etag.hexdigest()}\n{DOWNLOADED_AT}\n")
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
