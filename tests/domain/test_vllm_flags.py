@@ -42,7 +42,7 @@ def test_a_given_flag_has_its_typed_value_and_comes_from_the_unit(line, name, va
     ("line", "summary"),
     [
         ("--max-numseqs 256", "vllm serve has no flag --max-numseqs; did you mean --max-num-seqs?"),
-        ("--nonsense", "vllm serve has no flag --nonsense"),
+        ("--zzz-xyz", "vllm serve has no flag --zzz-xyz"),
         ("--port eighty", "--port: invalid literal for int() with base 10: 'eighty'"),
         ("--port", "--port: expected one argument"),
         ("--dtype bf16", "--dtype: invalid choice: 'bf16' (choose from auto, bfloat16, float, float16, float32, half)"),

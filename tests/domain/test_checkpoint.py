@@ -1,0 +1,114 @@
+"""Judging a checkpoint: each fault has its kind, path and state, and a whole one has none."""
+
+import json
+import os
+
+import pytest
+
+from opslib.domain.checkpoint import judge_checkpoint, parse_listing
+from opslib.errors import UnexpectedAnswer
+from opslib.onhost import verify
+from tests.checkpoints import safetensors, write_model
+
+FIRST, SECOND = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+def judge(path, capsys):
+    verify.main({"path": str(path), "level": "headers"})
+    return judge_checkpoint(parse_listing(capsys.readouterr().out))
+
+
+def edit_index(model, **changes):
+    index = json.loads((model / INDEX).read_text())
+    for key, value in changes.items():
+        index["metadata" if key == "total_size" else "weight_map"].update(value)
+    (model / INDEX).write_text(json.dumps(index))
+
+
+def test_a_whole_checkpoint_is_ok_and_summed_up(tmp_path, capsys):
+    """Shards, parameters and bytes by dtype and part, commit and config are in the report."""
+    report = judge(write_model(tmp_path), capsys)
+    assert (report.state, report.findings, report.layout, report.commit) == ("ok", (), "hf-local-dir", "abc123")
+    assert report.summary == "3 of 3 shards, 0.0 GB, every header covers its file"
+    assert report.parameters_by_dtype == {"BF16": 96, "F32": 24}
+    assert report.bytes_by_part == {"norm": 96, "other": 192}
+    assert report.config == {"model_type": "llama"}
+
+
+FAULTS = {
+    "missing-shard": (lambda m: (m / SECOND).unlink(), SECOND, "critical"),
+    "truncated": (lambda m: os.truncate(m / SECOND, (m / SECOND).stat().st_size - 1), SECOND, "critical"),
+    "trailing-bytes": (lambda m: (m / SECOND).write_bytes((m / SECOND).read_bytes() + b"x"), SECOND, "critical"),
+    "header-cut": (lambda m: os.truncate(m / SECOND, 20), SECOND, "critical"),
+    "stray-shard": (lambda m: (m / "x.safetensors").write_bytes(safetensors({})), "x.safetensors", "warning"),
+    "tensor-missing": (lambda m: edit_index(m, weight_map={"ghost": SECOND}), SECOND, "critical"),
+    "tensor-elsewhere": (lambda m: edit_index(m, weight_map={"model.layers.1.a.weight": SECOND}), SECOND, "critical"),
+    "total-size": (lambda m: edit_index(m, total_size={"total_size": 5}), INDEX, "warning"),
+    "index-broken": (lambda m: (m / INDEX).write_text("{"), INDEX, "critical"),
+    "lfs-pointer": (lambda m: (m / "tokenizer.json").write_text("version https://git-lfs.github.com/spec/v1\n"), "tokenizer.json", "critical"),
+    "html-page": (lambda m: (m / SECOND).write_text("<!DOCTYPE html><html>"), SECOND, "critical"),
+    "not-json": (lambda m: (m / "generation_config.json").write_text("{"), "generation_config.json", "critical"),
+    "companion-missing": (lambda m: (m / "tokenizer.json").unlink(), "tokenizer.json", "critical"),
+    "zero-bytes": (lambda m: (m / SECOND).write_bytes(b""), SECOND, "critical"),
+    "leftover": (lambda m: (m / "y.incomplete").write_text("x"), "y.incomplete", "warning"),
+    "mixed-revisions": (lambda m: (m / ".cache/huggingface/download/a.metadata").write_text("other\ne\n1\n"), ".cache/huggingface/download", "warning"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_is_found_under_its_kind(tmp_path, capsys, kind):
+    """The finding names the file; the report is as bad as its worst finding."""
+    break_it, path, state = FAULTS[kind]
+    break_it(write_model(tmp_path))
+    report = judge(tmp_path, capsys)
+    found = {(finding.kind, finding.path, finding.state.value) for finding in report.findings}
+    assert (kind, path, state) in found
+    assert report.state == state
+    assert all("{" not in finding.remedy for finding in report.findings)
+
+
+def test_missing_shards_are_named_with_the_command_that_fetches_them(tmp_path, capsys):
+    """The exact names, the pinned commit and shell-safe words."""
+    model = write_model(tmp_path / "a b")
+    (model / SECOND).unlink()
+    report = judge(model, capsys)
+    assert report.missing_shards == (SECOND,)
+    assert report.summary == f"2 of 3 shards, 0.0 GB: {SECOND} is missing"
+    assert f"{SECOND} --revision abc123 --local-dir '{model}'" in report.findings[0].remedy
+
+
+def test_a_numbering_tells_what_is_missing_without_an_index(tmp_path, capsys):
+    """-00002-of-00003 implies the others."""
+    model = write_model(tmp_path)
+    (model / INDEX).unlink()
+    (model / FIRST).unlink()
+    assert judge(model, capsys).missing_shards == (FIRST,)
+
+
+def test_a_dangling_symlink_is_a_finding(tmp_path, capsys):
+    """As a hub cache whose blob is gone."""
+    model = write_model(tmp_path)
+    (model / SECOND).unlink()
+    (model / SECOND).symlink_to("../blobs/gone")
+    report = judge(model, capsys)
+    assert [(finding.kind, finding.path) for finding in report.findings] == [("dangling-symlink", SECOND)]
+
+
+def test_no_directory_is_critical_with_one_sentence(tmp_path, capsys):
+    """A wrong path is the commonest fault of all."""
+    report = judge(tmp_path / "none", capsys)
+    assert (report.state, report.summary) == ("critical", f"{tmp_path}/none: no such directory")
+
+
+def test_a_directory_without_weights_is_critical(tmp_path, capsys):
+    """A config alone is no model."""
+    (tmp_path / "config.json").write_text("{}")
+    assert "no-weights" in {finding.kind for finding in judge(tmp_path, capsys).findings}
+
+
+@pytest.mark.parametrize("text", ["", "Traceback", '{"event": "listing"}'])
+def test_an_answer_without_listing_is_unexpected(text):
+    """No listing is no verdict."""
+    with pytest.raises(UnexpectedAnswer):
+        parse_listing(text)
