@@ -8,8 +8,6 @@ from opslib.rehearsal.scenarios import Scenario
 
 DEFAULT_PREFIX = "/opt/standin"
 _PROGRAMS = {"vllm": "engine", "nvidia-smi": "nvidia_smi", "hold-gpu-memory": "hold_gpu_memory", "listen": "listen"}
-_SHARED = ("ledger", "engine_flags", "engine_memory", "engine_log", "engine_tracebacks", "engine_checkpoint",
-           "engine_worker", "engine_core", "engine_load", "engine_http", "engine_api")  # fmt: skip
 _LAUNCHER = """\
 #!{python}
 import os, sys
@@ -42,9 +40,11 @@ def standin_files(
     library = f"{prefix}/lib/opslib"
     for package in (library, f"{library}/rehearsal", f"{library}/rehearsal/standin"):
         files[f"{package}/__init__.py"] = (b"", 0o644)
-    for module in (*_PROGRAMS.values(), *_SHARED):
-        content = (source / f"{module}.py").read_bytes()
-        files[f"{library}/rehearsal/standin/{module}.py"] = (content, 0o644)
+    wanted = {"ledger", *_PROGRAMS.values()}
+    for entry in source.iterdir():
+        module = entry.name.removesuffix(".py")
+        if entry.name.endswith(".py") and (module in wanted or module.startswith("engine_")):
+            files[f"{library}/rehearsal/standin/{entry.name}"] = (entry.read_bytes(), 0o644)
     settings = standin_settings(scenario, ledger_dir or default_ledger, clock_factor)
     files[f"{prefix}/share/rehearsal.json"] = (json.dumps(settings, indent=2).encode() + b"\n", 0o644)
     return files

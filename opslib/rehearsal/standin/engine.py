@@ -20,7 +20,7 @@ from opslib.rehearsal.standin.engine_http import Connection
 from opslib.rehearsal.standin.engine_load import Load
 from opslib.rehearsal.standin.engine_log import Log
 from opslib.rehearsal.standin.engine_memory import kv_bytes_per_token, kv_tokens, memory_sums, with_defaults
-from opslib.rehearsal.standin.engine_worker import Plan
+from opslib.rehearsal.standin.engine_plan import Plan
 from opslib.rehearsal.standin.ledger import load_settings, open_ledger
 
 LOGO = (
@@ -79,7 +79,7 @@ class Server:
         self.log.line("args", "non-default args: %r" % shown)
 
     def bind(self) -> socket.socket:
-        """vLLM takes the port before it loads anything; a taken one ends it with status 1."""
+        """Take the port, as vLLM does, before anything is loaded; a taken one ends the program with status 1."""
         host = str(self.given.get("host") or "")
         loopback = os.environ.get("OPSLIB_LOOPBACK")
         address = loopback if loopback and host in ("", "0.0.0.0", "::") else host  # noqa: S104
@@ -122,7 +122,14 @@ class Server:
         log.line("async", "Asynchronous scheduling is enabled.")
         per_token = kv_bytes_per_token(config, world)
         sums = memory_sums(self.figures, flags, int(config["vocab_size"]), total_gib, per_token)
-        return Plan(self.settings, flags, read_checkpoint(model, config), sums, ledger, gpus)
+        return Plan(
+            settings=self.settings,
+            flags=flags,
+            checkpoint=read_checkpoint(model, config),
+            sums=sums,
+            ledger=ledger,
+            gpus=gpus,
+        )
 
     def warn_about_files(self) -> None:
         """A routine warning of nearly every start under systemd."""
@@ -217,8 +224,8 @@ class Server:
         log.line(
             "sampling",
             "Default vLLM sampling parameters have been overridden by the model's `generation_config.json`: "
-            "`{'temperature': 1.0, 'top_k': 40, 'top_p': 0.95}`. If this is not intended, please relaunch vLLM instance "
-            "with `--generation-config vllm`.",
+            "`{'temperature': 1.0, 'top_k': 40, 'top_p': 0.95}`. If this is not intended, please relaunch vLLM "
+            "instance with `--generation-config vllm`.",
             "WARNING",
         )
         host = plan.flags.get("host") or "0.0.0.0"  # noqa: S104

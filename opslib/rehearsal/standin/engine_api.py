@@ -6,7 +6,7 @@ import json
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from opslib.rehearsal.standin.engine_http import Exchange, Problem
+from opslib.rehearsal.standin.engine_http import Exchange, HttpError
 from opslib.rehearsal.standin.engine_load import CHARACTERS_PER_TOKEN, Load, Request
 
 ROUTES = (  # in the order in which vLLM 0.15 lists them
@@ -113,11 +113,11 @@ class Api:
         asked = read_body(exchange)
         name = asked.get("model") or self.names[0]
         if name not in self.names:
-            raise Problem(404, "The model `%s` does not exist." % name, "model")
+            raise HttpError(404, "The model `%s` does not exist." % name, "model")
         prompts = [chat_prompt(asked)] if is_chat else completion_prompts(asked)
         limit = asked.get("max_completion_tokens") or asked.get("max_tokens")
         if limit is not None and (not isinstance(limit, int) or limit < 1):
-            raise Problem(400, "max_tokens must be at least 1, got %s." % json.dumps(limit), "max_tokens")
+            raise HttpError(400, "max_tokens must be at least 1, got %s." % json.dumps(limit), "max_tokens")
         limits = [self.room(tokens, limit, 16 if not is_chat else None) for _, tokens in prompts]
         self.n_requests += 1
         reply = Reply(
@@ -141,17 +141,17 @@ class Api:
         return (self.started_at << 64) + self.n_requests
 
     def room(self, prompt_tokens: int, asked: Optional[int], default: Optional[int]) -> int:
-        """How many tokens may be made; Problem 400 where the request is too long for the model."""
+        """How many tokens may be made; HttpError 400 where the request is too long for the model."""
         limit = self.max_model_len
         if prompt_tokens >= limit:
-            raise Problem(
+            raise HttpError(
                 400,
                 "This model's maximum context length is %d tokens. However, your request has %d input tokens. Please "
                 "reduce the length of the input messages." % (limit, prompt_tokens),
                 "input_tokens",
             )
         if asked is not None and asked > limit - prompt_tokens:
-            raise Problem(
+            raise HttpError(
                 400,
                 "'max_tokens' or 'max_completion_tokens' is too large: %d. This model's maximum context length is %d "
                 "tokens and your request has %d input tokens (%d > %d - %d)."
@@ -236,15 +236,17 @@ class Reply:
 
 
 def read_body(exchange: Exchange) -> Dict[str, Any]:
-    """The JSON object of a request; Problem 400 where it is none."""
+    """The JSON object of a request; HttpError 400 where it is none."""
     try:
         asked = json.loads(exchange.body)
     except ValueError as error:
         place = getattr(error, "pos", 0)
         detail = {"type": "json_invalid", "loc": ("body", place), "msg": "JSON decode error", "input": {}}
-        raise Problem(400, str([{**detail, "ctx": {"error": getattr(error, "msg", str(error))}}])) from None
+        raise HttpError(400, str([{**detail, "ctx": {"error": getattr(error, "msg", str(error))}}])) from None
     if not isinstance(asked, dict):
-        raise Problem(400, "[{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be an object'}]")
+        raise HttpError(
+            400, "[{'type': 'model_attributes_type', 'loc': ('body',), 'msg': 'Input should be an object'}]"
+        )
     return asked
 
 
@@ -257,7 +259,7 @@ def chat_prompt(asked: Dict[str, Any]) -> Tuple[str, int]:
     """The prompt of a chat and its tokens."""
     messages = asked.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise Problem(400, "[{'type': 'missing', 'loc': ('body', 'messages'), 'msg': 'Field required'}]", "messages")
+        raise HttpError(400, "[{'type': 'missing', 'loc': ('body', 'messages'), 'msg': 'Field required'}]", "messages")
     text = chat_text(messages)
     return text, count_tokens(text)
 
@@ -271,7 +273,7 @@ def completion_prompts(asked: Dict[str, Any]) -> List[Tuple[str, int]]:
         return [(" ".join(map(str, prompt)), len(prompt))]
     if isinstance(prompt, list) and prompt and all(isinstance(text, str) for text in prompt):
         return [(text, count_tokens(text)) for text in prompt]
-    raise Problem(400, "Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
+    raise HttpError(400, "Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
 
 
 def count_tokens(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -14,7 +15,8 @@ from typing import Any, Dict, List, NoReturn, Optional
 from opslib.rehearsal.standin import engine_tracebacks as tb
 from opslib.rehearsal.standin.engine_log import Log
 from opslib.rehearsal.standin.engine_memory import GIB, KV_BLOCK_TOKENS, kv_bytes_per_token, kv_tokens
-from opslib.rehearsal.standin.engine_worker import Plan, Worker
+from opslib.rehearsal.standin.engine_plan import Plan
+from opslib.rehearsal.standin.engine_worker import Worker
 
 POLL_S = 0.1
 BROADCAST_NOTICE_S = 60.0
@@ -23,7 +25,7 @@ NOT_READY = (
 )
 
 
-class StartFailed(Exception):
+class StartError(Exception):
     """The engine core cannot start: frames and exception of its own traceback."""
 
     def __init__(self, frames: List[tb.Frame], exception: str) -> None:
@@ -32,7 +34,7 @@ class StartFailed(Exception):
         self.exception = exception
 
 
-class WorkerDied(Exception):
+class WorkerDiedError(Exception):
     """A worker process is gone without having been told to."""
 
     def __init__(self, rank: int) -> None:
@@ -57,16 +59,16 @@ class EngineCore:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self.start()
-        except StartFailed as failure:
+        except StartError as failure:
             self.report_start(failure)
             self.end(1)
-        except WorkerDied:
-            self.report_start(StartFailed(tb.CORE_EXECUTOR, "Exception: " + NOT_READY))
+        except WorkerDiedError:
+            self.report_start(StartError(tb.CORE_EXECUTOR, "Exception: " + NOT_READY))
             self.end(1)
         self.link.sendall(b"ready\n")
         try:
             self.watch([], None)
-        except WorkerDied as death:
+        except WorkerDiedError as death:
             self.report_death(death.rank)
             self.end(1)
         self.end(0)
@@ -147,18 +149,16 @@ class EngineCore:
             self.workers[pid] = rank
 
     def stage(self, word: str, frames: List[tb.Frame]) -> List[Dict[str, Any]]:
-        """Have all workers do one stage; raises StartFailed with the first worker's error."""
+        """Have all workers do one stage; raises StartError with the first worker's error."""
         for link in self.links:
-            try:
+            with contextlib.suppress(OSError):  # that worker is dead: `watch` says so
                 link.sendall(word.encode())
-            except OSError:
-                pass  # that worker is dead: `watch` says so
         answers = self.watch(list(self.links), word)
         errors = [answer["error"] for answer in answers if "error" in answer]
         if errors and word == "start":
-            raise StartFailed(frames, "Exception: " + NOT_READY)
+            raise StartError(frames, "Exception: " + NOT_READY)
         if errors:
-            raise StartFailed(
+            raise StartError(
                 frames,
                 "RuntimeError: Worker failed with error '%s', please check the stack trace above for the root cause"
                 % errors[0],
@@ -197,7 +197,7 @@ class EngineCore:
             if found:
                 del self.workers[pid]
                 if status != 0:
-                    raise WorkerDied(rank)
+                    raise WorkerDiedError(rank)
                 self.end(0)
 
     def size_cache(self, available: float) -> None:
@@ -213,7 +213,7 @@ class EngineCore:
                 "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing "
                 "the engine." + advice
             )
-            raise StartFailed(tb.CORE_KV + tb.CORE_KV_CHECK, "ValueError: " + message)
+            raise StartError(tb.CORE_KV + tb.CORE_KV_CHECK, "ValueError: " + message)
         if need > available:
             message = (
                 "To serve at least one request with the models's max seq len (%d), (%.2f GiB KV cache is needed, which "
@@ -221,14 +221,14 @@ class EngineCore:
                 "maximum model length is %d. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` "
                 "when initializing the engine." % (limit, need, available, tokens)
             )
-            raise StartFailed(tb.CORE_KV + tb.CORE_KV_CHECK, "ValueError: " + message + advice)
+            raise StartError(tb.CORE_KV + tb.CORE_KV_CHECK, "ValueError: " + message + advice)
         self.log.line("kv_size", "GPU KV cache size: {:,} tokens".format(tokens))
         self.log.line(
             "concurrency",
             "Maximum concurrency for {:,} tokens per request: {:.2f}x".format(limit, tokens / limit),
         )
 
-    def report_start(self, failure: StartFailed) -> None:
+    def report_start(self, failure: StartError) -> None:
         """The logged traceback, then the same once more as multiprocessing prints it."""
         time.sleep(0.02)  # the workers' last lines come first
         logged = tb.traceback_lines(failure.frames, failure.exception)

@@ -125,8 +125,9 @@ def normalised(argv: List[str]) -> List[str]:
     for word in argv:
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            word = name.replace("_", "-") + equals + value
-        out.append(word)
+            out.append(name.replace("_", "-") + equals + value)
+        else:
+            out.append(word)
     return out
 
 

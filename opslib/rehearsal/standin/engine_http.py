@@ -21,7 +21,7 @@ ERROR_TYPES = {400: "BadRequestError", 401: "Unauthorized", 404: "NotFoundError"
 MAX_BODY_BYTES = 64 * 1024 * 1024
 
 
-class Problem(Exception):
+class HttpError(Exception):
     """A request that is answered with vLLM's error document."""
 
     def __init__(self, status: int, message: str, param: Optional[str] = None) -> None:
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self.buffer += data
         self.next_request()
 
-    def connection_lost(self, exc: Optional[Exception]) -> None:
+    def connection_lost(self, exc: Optional[Exception]) -> None:  # noqa: ARG002 - asyncio's signature
         """The client is gone: what it asked for is aborted."""
         self.transport = None
         if self.current is not None:
@@ -167,8 +167,8 @@ def parse_head(head: bytes) -> Tuple[str, str, Dict[str, str]]:
 
 
 def dispatch(handle: Callable[[Exchange], None], exchange: Exchange) -> None:
-    """Answer, turning a Problem into its document."""
+    """Answer, turning a HttpError into its document."""
     try:
         handle(exchange)
-    except Problem as problem:
+    except HttpError as problem:
         exchange.answer_json(problem.document(), problem.status)

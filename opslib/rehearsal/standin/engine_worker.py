@@ -7,56 +7,15 @@ import os
 import select
 import signal
 import socket
-import time
-from typing import Any, Dict, List, NoReturn, Optional
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from opslib.rehearsal.standin import engine_tracebacks as tb
-from opslib.rehearsal.standin.engine_checkpoint import Checkpoint
 from opslib.rehearsal.standin.engine_log import Log
-from opslib.rehearsal.standin.engine_memory import GIB, MemorySums
-from opslib.rehearsal.standin.ledger import Ledger
+from opslib.rehearsal.standin.engine_memory import GIB
+from opslib.rehearsal.standin.engine_plan import Plan, StageError
 
 HEARTBEAT_S = 0.5
 BARS = 20  # states of the loading bar that are worth a line in a short load
-
-
-class Failure(Exception):
-    """What ends this worker's part: the traceback's lines, and the message that the engine core repeats."""
-
-    def __init__(self, lines: List[str], message: str) -> None:
-        super().__init__(message)
-        self.lines = lines
-        self.message = message
-
-
-class Plan:
-    """Everything that a worker knows when it starts (inherited through fork)."""
-
-    def __init__(
-        self,
-        settings: Dict[str, Any],
-        flags: Dict[str, Any],
-        checkpoint: Checkpoint,
-        sums: MemorySums,
-        ledger: Ledger,
-        gpus: List[int],
-    ) -> None:
-        self.figures: Dict[str, Any] = settings["engine"]
-        self.clock_factor = float(settings["clock_factor"])
-        self.flags = flags
-        self.checkpoint = checkpoint
-        self.sums = sums
-        self.ledger = ledger
-        self.gpus = gpus
-        self.gpu_name = str(settings["gpus"]["name"])
-
-    def seconds(self, phase: str) -> float:
-        """How long a phase takes according to the log."""
-        return float(self.figures["seconds"][phase])
-
-    def sleep(self, seconds: float) -> None:
-        """Let that time pass, shortened by the clock factor."""
-        time.sleep(seconds / self.clock_factor)
 
 
 class Worker:
@@ -83,7 +42,7 @@ class Worker:
                 self.end()
             try:
                 answer = stages[word]()
-            except Failure as failure:
+            except StageError as failure:
                 kind = "WorkerProc failed to start." if word == "start" else "WorkerProc hit an exception."
                 source = "worker_start" if word == "start" else "worker_loop"
                 self.log.lines(source, [kind, *failure.lines], pause_s=0.0004)
@@ -158,7 +117,7 @@ class Worker:
                 "(%s, %s GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
                 % (self.rank, gib(free), gib(total), self.plan.flags["gpu_memory_utilization"], gib(wanted))
             )
-            raise Failure(tb.traceback_lines(tb.WORKER_DEVICE, "ValueError: " + message), message)
+            raise StageError(tb.traceback_lines(tb.WORKER_DEVICE, "ValueError: " + message), message)
 
     def load(self) -> None:
         """The weights, shard by shard."""
@@ -184,7 +143,7 @@ class Worker:
         if fault is not None:
             kind, message, _ = fault
             frames = tb.WORKER_MISSING if kind == "FileNotFoundError" else tb.WORKER_TRUNCATED
-            raise Failure(tb.traceback_lines(frames, "%s: %s" % (kind, message)), message)
+            raise StageError(tb.traceback_lines(frames, "%s: %s" % (kind, message)), message)
         if self.rank == 0:
             self.log.line("loaded", "Loading weights took %.2f seconds" % (seconds * 0.97))
         self.log.line(
@@ -214,12 +173,13 @@ class Worker:
         if not plan.flags.get("enforce_eager"):
             self.compile()
         if self.rank == 0 and plan.checkpoint.config.get("num_local_experts"):
+            n_experts, inter = experts(plan)
             name = plan.gpu_name.replace(" ", "_")
             log.line(
                 "moe_config",
                 "Using default MoE config. Performance might be sub-optimal! Config file not found at "
                 "['%svllm/model_executor/layers/fused_moe/configs/E=%d,N=%d,device_name=%s,dtype=fp8_w8a8,"
-                "block_shape=[128,128].json']" % (tb.SITE, *experts(plan), name),
+                "block_shape=[128,128].json']" % (tb.SITE, n_experts, inter, name),
                 "WARNING",
             )
         plan.sleep(plan.seconds("profile"))
@@ -281,18 +241,18 @@ class Worker:
         )
         inner = tb.traceback_lines(tb.SAMPLER, self.out_of_memory(piece))
         outer = tb.traceback_lines(tb.WORKER_WARMUP, "RuntimeError: " + message)
-        raise Failure(inner + tb.CAUSED + outer, message)
+        raise StageError(inner + tb.CAUSED + outer, message)
 
     def take(self, amount_gib: float, frames: List[tb.Frame]) -> None:
         """Hold so much more, or fail as torch does."""
         self.set_held(self.held + int(amount_gib * GIB), frames)
 
     def set_held(self, held: int, frames: List[tb.Frame]) -> None:
-        """Hold `held` bytes in all; raises Failure where the GPU has not got them."""
+        """Hold `held` bytes in all; raises StageError where the GPU has not got them."""
         extra = (held - self.held) / GIB
         if extra > 0 and extra > self.free_gib():
             error = self.out_of_memory(min(extra, 1.13))
-            raise Failure(tb.traceback_lines(frames, error), error.partition(": ")[2])
+            raise StageError(tb.traceback_lines(frames, error), error.partition(": ")[2])
         self.held = held
         self.plan.ledger.hold({self.gpu: held}, "VLLM::" + self.log.process)
 
@@ -326,11 +286,11 @@ class Worker:
                 self.end()
 
 
-def experts(plan: Plan) -> List[int]:
+def experts(plan: Plan) -> Tuple[int, int]:
     """Experts, and the intermediate size per rank, as the MoE config's file name says them."""
     config = plan.checkpoint.config
     inter = int(config.get("intermediate_size") or 0)
-    return [int(config["num_local_experts"]), inter // int(plan.flags["tensor_parallel_size"])]
+    return int(config["num_local_experts"]), inter // int(plan.flags["tensor_parallel_size"])
 
 
 def gib(amount: float) -> str:

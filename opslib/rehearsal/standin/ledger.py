@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -31,7 +32,7 @@ class Ledger:
         self.release_lag_s = float(gpus.get("release_lag_s", 1.0))
         if not os.path.isdir(directory):
             os.makedirs(directory, exist_ok=True)
-            os.chmod(directory, 0o1777)  # several users' processes write here
+            os.chmod(directory, 0o1777)  # noqa: S103 - several users' processes write here
 
     def hold(self, used_bytes: Dict[int, int], name: str) -> None:
         """Say what this process holds, per GPU index, replacing what it said before."""
@@ -49,17 +50,13 @@ class Ledger:
 
     def beat(self) -> None:
         """Show that this process still lives."""
-        try:
+        with contextlib.suppress(OSError):
             os.utime(self._path(os.getpid()))
-        except OSError:
-            pass
 
     def release(self) -> None:
         """Give everything back at once: an orderly end."""
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(self._path(os.getpid()))
-        except OSError:
-            pass
 
     def entries(self) -> List[Dict[str, Any]]:
         """All holders; `is_alive` False where the process ended and its memory is just being released."""
@@ -88,10 +85,8 @@ class Ledger:
         started = start_time(int(entry["pid"]))
         entry["is_alive"] = bool(started) and started == entry["started"]
         if not entry["is_alive"] and time.time() > beat_at + self.release_lag_s:
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(path)
-            except OSError:
-                pass
             return None
         return entry
 

@@ -125,7 +125,7 @@ def parse(argv: List[str]) -> Dict[str, Optional[str]]:
         elif name in ("--list-gpus", "--version") and not has_value:
             options[name] = None
         else:
-            raise Refused(USAGE if name.startswith("-") else USAGE, 1)
+            raise Refused(USAGE, 1)
     return options
 
 
@@ -157,8 +157,7 @@ def table(fields: Dict[str, str], asked: str, style: str, rows: List[Dict[str, T
     lines = []
     if "noheader" not in styles:
         lines.append(", ".join(title if has_units else title.split(" [")[0] for title in titles))
-    for row in rows:
-        lines.append(", ".join(row[title][0] + (row[title][1] if has_units else "") for title in titles))
+    lines += [", ".join(row[title][0] + (row[title][1] if has_units else "") for title in titles) for row in rows]
     return "".join(line + "\n" for line in lines)
 
 
