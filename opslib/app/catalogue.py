@@ -44,8 +44,10 @@ def find_runbook(name: str) -> tuple[str, Path]:
             return known, path
     if wanted in RUNBOOKS:
         raise UnknownName(f"the runbook {wanted} has no notebook in {notebooks_dir()}")
-    words = {known.partition("-")[2]: known for known in runbooks}
-    hint = nearest(wanted, [*runbooks, *words])
+    names = sorted({*runbooks, *RUNBOOKS})
+    hint = nearest(wanted, names)
+    if "did you mean" not in hint:  # the name without its number
+        hint = nearest(wanted, [known.partition("-")[2] for known in names])
     raise UnknownName(f"unknown runbook {name!r}{hint}")
 
 

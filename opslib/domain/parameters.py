@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import zip_longest
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -239,8 +239,8 @@ def takes_text(runbook: str, name: str) -> bool:
     >>> takes_text("90-deploy", "engine_version"), takes_text("90-deploy", "port")
     (True, False)
     """
-    field = schema_of(runbook).model_fields.get(name)
-    return field is not None and (field.annotation is str or str in get_args(field.annotation))
+    schema = schema_of(runbook).model_json_schema()["properties"].get(name, {})
+    return "string" in (schema.get("type"), *(part.get("type") for part in schema.get("anyOf", ())))
 
 
 def validate_parameters(runbook: str, given: Mapping[str, Any]) -> Parameters:

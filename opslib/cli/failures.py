@@ -1,0 +1,56 @@
+"""What went wrong, said in one line on standard error, in one document with --json, and by the exit code."""
+
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from opslib.errors import CouldNotFindOut, OpslibError, Refused
+
+COULD_NOT_FIND_OUT = CouldNotFindOut.exit_code
+REFUSED = Refused.exit_code
+
+
+def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
+    """Say what went wrong; returns the exit code (3 could not find out, 4 refused)."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else COULD_NOT_FIND_OUT
+    if isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return COULD_NOT_FIND_OUT
+    kind, lines, code = _said(error)
+    for line in lines:
+        print(f"opslib: {line}", file=sys.stderr)
+    if "--json" in arguments:
+        print(json.dumps({"error": {"kind": kind, "problems": lines}, "exit_code": code}, ensure_ascii=False))
+    return code
+
+
+def _said(error: BaseException) -> tuple[str, list[str], int]:
+    if isinstance(error, OpslibError):
+        return type(error).__name__, str(error).splitlines(), error.exit_code
+    if isinstance(error, click.UsageError):
+        return "UsageError", [_usage(error)], REFUSED
+    if isinstance(error, click.ClickException):
+        return "UsageError", [error.format_message()], REFUSED
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return "Interrupted", ["interrupted"], COULD_NOT_FIND_OUT
+    line = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    return type(error).__name__, [f"{line} (a fault of opslib; traceback kept in {_kept()})"], COULD_NOT_FIND_OUT
+
+
+def _usage(error: click.UsageError) -> str:
+    message = " ".join(error.format_message().split()).rstrip(".")
+    path = error.ctx.command_path if error.ctx else "opslib"
+    return f"{message}; see `{path} --help`"
+
+
+def _kept() -> str:
+    """Keep the traceback in a file that only this user can read; it may name secrets."""
+    with tempfile.NamedTemporaryFile("w", prefix="opslib-", suffix=".traceback", delete=False) as file:
+        file.write(traceback.format_exc())
+    return file.name

@@ -1,0 +1,26 @@
+"""`opslib hosts`: the inventory."""
+
+import json
+
+import click
+
+from opslib.cli.story import plain_table
+from opslib.hosts.inventory import load_inventory
+
+
+@click.command("hosts")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def hosts_command(as_json: bool) -> int:
+    """List the hosts of the inventory (hosts.toml); the alias `rehearsal` is always there."""
+    inventory = load_inventory()
+    entries = list(inventory.hosts.values())
+    if as_json:
+        hosts = [entry.model_dump(mode="json") for entry in entries]
+        print(json.dumps({"inventory": inventory.path, "hosts": hosts}, ensure_ascii=False))
+        return 0
+    rows = [
+        [host.alias, host.address, str(host.port or "-"), host.user or "-", ", ".join(host.labels)] for host in entries
+    ]
+    rows.append(["rehearsal", "a practice host, started on first use", "-", "-", ""])
+    print("\n".join(plain_table(("alias", "address", "port", "user", "labels"), rows)))
+    return 0
