@@ -3,13 +3,13 @@
 import contextlib
 import os
 import select
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO
 
-from opslib.errors import UnexpectedAnswer
 from opslib.hosts.commands import CommandHost
 from opslib.hosts.pipes import Pipe
 
@@ -20,8 +20,9 @@ class ProcessPipe:
     is_lost = False
 
     def __init__(self, vector: Sequence[str]) -> None:
+        # Through a shell as sshd does it, so that a missing program is exit status 127 here as well.
         self._process = subprocess.Popen(
-            vector,
+            ["sh", "-c", f"exec {shlex.join(vector)}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -88,10 +89,7 @@ class LocalHost(CommandHost):
         return os.geteuid() == 0
 
     def _start(self, vector: Sequence[str]) -> Pipe:
-        try:
-            return ProcessPipe(vector)
-        except OSError as error:
-            raise UnexpectedAnswer(f"cannot start {vector[0]}: {error.strerror}", host=self.settings.alias) from error
+        return ProcessPipe(vector)
 
     def close(self) -> None:
         """Nothing is kept open."""

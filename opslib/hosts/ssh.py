@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import paramiko
 from fabric import Connection
-from paramiko.ssh_exception import ChannelException, SSHException
+from paramiko.ssh_exception import SSHException
 
 from opslib.domain.host import HostSettings
 from opslib.errors import HostUnreachable
@@ -74,7 +74,9 @@ class SshHost(CommandHost):
         return bool(self._connected().user == "root")
 
     def _start(self, vector: Sequence[str]) -> Pipe:
-        channel, transport = self._open_channel(lambda transport: transport.open_session(timeout=CONNECT_TIMEOUT_S))
+        channel, transport = self._open_channel(
+            lambda transport: transport.open_session(timeout=CONNECT_TIMEOUT_S), patience_s=_SESSION_WAIT_S
+        )
         try:
             channel.exec_command(shlex.join(vector).encode("utf-8", "surrogateescape"))
         except (SSHException, OSError, EOFError) as error:
@@ -90,7 +92,8 @@ class SshHost(CommandHost):
             return self._open_channel(
                 lambda transport: transport.open_channel(
                     "direct-tcpip", ("127.0.0.1", remote_port), ("127.0.0.1", 0), timeout=CONNECT_TIMEOUT_S
-                )
+                ),
+                patience_s=0.0,
             )[0]
 
         self._connected()
@@ -120,19 +123,13 @@ class SshHost(CommandHost):
         close_quietly(connection)
 
     def _open_channel(
-        self, opening: Callable[[paramiko.Transport], paramiko.Channel]
+        self, opening: Callable[[paramiko.Transport], paramiko.Channel], *, patience_s: float
     ) -> tuple[paramiko.Channel, paramiko.Transport]:
         # Nothing was sent yet when a channel does not open, so a second connection repeats nothing.
         for is_last in (False, True):
             connection = self._connected()
             try:
-                return self._opened(opening, connection.transport), connection.transport
-            except ChannelException as error:
-                raise HostUnreachable(
-                    f"the host opened no channel: {error.text}",
-                    host=self._settings.alias,
-                    hint="see MaxSessions and AllowTcpForwarding in its sshd_config, and whether the port is open",
-                ) from error
+                return self._opened(opening, connection.transport, patience_s), connection.transport
             except (SSHException, OSError, EOFError) as error:
                 self._drop(connection)
                 if is_last:
@@ -142,13 +139,23 @@ class SshHost(CommandHost):
         raise AssertionError  # pragma: no cover - the loop returns or raises
 
     def _opened(
-        self, opening: Callable[[paramiko.Transport], paramiko.Channel], transport: paramiko.Transport
+        self,
+        opening: Callable[[paramiko.Transport], paramiko.Channel],
+        transport: paramiko.Transport,
+        patience_s: float,
     ) -> paramiko.Channel:
-        give_up_at = time.monotonic() + _SESSION_WAIT_S
+        give_up_at = time.monotonic() + patience_s
         while True:
             try:
                 return opening(transport)
-            except ChannelException:
-                if not transport.is_active() or time.monotonic() > give_up_at:
+            except SSHException as error:
+                # A refusal is a ChannelException, but paramiko may hand it to another thread that waits as well.
+                if not transport.is_active() or "Timeout" in str(error):
                     raise
+                if time.monotonic() > give_up_at:
+                    raise HostUnreachable(
+                        f"the host opened no channel: {error}",
+                        host=self._settings.alias,
+                        hint="see MaxSessions and AllowTcpForwarding in its sshd_config, and whether the port is open",
+                    ) from error
                 time.sleep(0.1)

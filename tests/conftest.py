@@ -1,0 +1,106 @@
+"""Machines to test against: this one, a loopback sshd, the rehearsal host, and a real Debian."""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from opslib.domain.host import Host, HostSettings
+from opslib.hosts import open_host
+
+_ROOT = str(Path(__file__).resolve().parents[1])
+if _ROOT not in sys.path:  # pytest's importlib mode leaves it out; the tests share modules as tests.*
+    sys.path.insert(0, _ROOT)
+
+HOST_KINDS = (
+    "local",
+    "loopback-sshd",
+    "rehearsal",
+    pytest.param("realhost", marks=pytest.mark.realhost),
+    pytest.param("realhost-ops", marks=pytest.mark.realhost),
+)
+
+
+def not_here(reason: str) -> NoReturn:
+    """Skip visibly, or fail where CI=true says that nothing may be skipped."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def rehearsal() -> Iterator[Any]:
+    """The practice host of the default scenario, running."""
+    server = importlib.import_module("opslib.rehearsal.server")
+    with server.start_rehearsal() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def rehearsal_host(rehearsal: Any) -> Iterator[Host]:
+    """The practice host, opened."""
+    with opened(rehearsal.settings) as host:
+        yield host
+
+
+@pytest.fixture(scope="session")
+def debian() -> Iterator[Any]:
+    """A real Debian with systemd, journald and sshd, booted once for the whole run."""
+    rig = importlib.import_module("tests.rig.debian")
+    try:
+        manager = rig.debian_host()
+        machine = manager.__enter__()
+    except rig.RigUnavailable as error:
+        not_here(f"no real Debian host: {error}")
+    try:
+        yield machine
+    finally:
+        manager.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSettings]:
+    """Settings of a real sshd on a loopback port."""
+    sshd = importlib.import_module("tests.loopback_sshd")
+    if sshd.SSHD is None:
+        not_here("no sshd on this machine (package openssh-server)")
+    with sshd.loopback_sshd(tmp_path_factory.mktemp("sshd")) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="session", params=HOST_KINDS)
+def any_settings(request: pytest.FixtureRequest) -> HostSettings:
+    """Settings of each kind of machine in turn."""
+    match request.param:
+        case "local":
+            return HostSettings(alias="local", address="local")
+        case "loopback-sshd":
+            return request.getfixturevalue("loopback")
+        case "rehearsal":
+            return request.getfixturevalue("rehearsal").settings
+        case "realhost":
+            return request.getfixturevalue("debian").settings
+        case _:
+            return request.getfixturevalue("debian").ops_settings
+
+
+@pytest.fixture(scope="session")
+def any_host(any_settings: HostSettings) -> Iterator[Host]:
+    """Each kind of machine in turn, opened."""
+    with opened(any_settings) as host:
+        yield host
+
+
+@contextmanager
+def opened(settings: HostSettings) -> Iterator[Host]:
+    """A host that is closed at the end."""
+    host = open_host(settings)
+    try:
+        yield host
+    finally:
+        host.close()
