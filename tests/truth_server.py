@@ -52,7 +52,7 @@ class Truth(asyncio.Protocol):
         self.buffer = rest[length:]
         at = asyncio.get_running_loop().time()
         if head.startswith(b"GET"):
-            content = self.log if b"/truth" in head else None
+            content = self.log if b"/truth" in head else {"data": [{"id": "truth"}]} if b"/models" in head else None
             self.answer(200, json.dumps(content).encode() if content is not None else metrics(self.log))
         else:
             self.log["bodies"].append(json.loads(rest[:length])) if self.options.get("keep_bodies") else None

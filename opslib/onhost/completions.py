@@ -50,6 +50,23 @@ def read_completion(pieces: Sequence[Tuple[float, bytes]], *, keep_text: bool = 
     The first token is the first chunk with non-empty content, reasoning, text or tool call, never the role chunk.
     Where no chunk has any text but usage counts tokens, chunks with a choice count instead.
     """
+    try:
+        return _read(pieces, keep_text)
+    except (AttributeError, TypeError, LookupError, RecursionError) as error:  # JSON of another shape
+        return _failed("malformed", str(error).encode())
+
+
+def read_whole(body: bytes) -> Completion:
+    """Reads an answer that was not streamed."""
+    try:
+        value = _json_object(body) or {}
+        text = "".join(text_of(choice) for choice in value["choices"][:1])
+        return _completion([], [], value.get("usage") or {}, text)
+    except (AttributeError, TypeError, LookupError, RecursionError):
+        return _failed("malformed", body)
+
+
+def _read(pieces: Sequence[Tuple[float, bytes]], keep_text: bool) -> Completion:
     stamps: List[float] = []
     textless: List[float] = []
     texts: List[str] = []
@@ -60,7 +77,7 @@ def read_completion(pieces: Sequence[Tuple[float, bytes]], *, keep_text: bool = 
             if event == b"[DONE]":
                 continue
             chunk = _json_object(event)
-            if chunk is None or "error" in chunk:
+            if chunk is None or chunk.get("error"):
                 return _failed("malformed" if chunk is None else "in_stream", event)
             usage = chunk.get("usage") or usage
             for choice in (chunk.get("choices") or [])[:1]:
@@ -74,15 +91,6 @@ def read_completion(pieces: Sequence[Tuple[float, bytes]], *, keep_text: bool = 
     if splitter.has_rest:
         return _failed("malformed", b"the stream ended inside an event")
     return _completion(stamps, textless, usage, "".join(texts))
-
-
-def read_whole(body: bytes) -> Completion:
-    """Reads an answer that was not streamed."""
-    value = _json_object(body)
-    if value is None or not isinstance(value.get("choices"), list):
-        return _failed("malformed", body)
-    text = "".join(text_of(choice) for choice in value["choices"][:1])
-    return _completion([], [], value.get("usage") or {}, text)
 
 
 def text_of(choice: Dict[str, Any]) -> str:
@@ -104,12 +112,16 @@ def error_message(body: bytes) -> str:
 
 
 def _completion(stamps: List[float], textless: List[float], usage: Dict[str, Any], text: str) -> Completion:
-    n_tokens = usage.get("completion_tokens")
+    n_prompt, n_tokens = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
     if not stamps and n_tokens:
         stamps = textless
     error = None if stamps or n_tokens else ("no_tokens", "the answer holds no token")
     first = stamps[0] if stamps else None
-    return Completion(first, tuple(stamps), usage.get("prompt_tokens"), n_tokens, text, error)
+    return Completion(first, tuple(stamps), n_prompt, n_tokens, text, error)
+
+
+def _count(value: Any) -> Optional[int]:
+    return value if isinstance(value, int) and value >= 0 else None
 
 
 def _failed(kind: str, body: bytes) -> Completion:

@@ -1,7 +1,8 @@
 """The load generator: closed-loop levels against an OpenAI-compatible endpoint, measured on the host itself.
 
-Arguments: model, port, levels, and optionally address, endpoint, n_requests (one number, or one for each level),
-input_tokens, output_tokens, seed, warmup (requests), deadline_s (the whole run), request_timeout_s, keep_text.
+Arguments: port, levels, and optionally model (else the first that the server names), address, endpoint, n_requests
+(one number, or one for each level), input_tokens, output_tokens, seed, warmup (requests), deadline_s (the whole run),
+request_timeout_s, keep_text.
 Prints JSON lines: `progress` every half second, after each level its `request` lines and one `level` line, and `end`.
 Answers are only stamped while the clock runs; their JSON is read after the level, so that reading one does not
 delay the stamps of another.
@@ -28,8 +29,9 @@ def main(arguments: Dict[str, Any]) -> int:
 
 
 async def _sweep(load: Load) -> None:
-    await _calibrate(load)
     options = load.options
+    load.model = options["model"] or await _served_model(load)
+    await _calibrate(load)
     await _warm_up(load)
     for number, concurrency in enumerate(options["levels"]):
         if not load.time_left():
@@ -41,7 +43,15 @@ async def _sweep(load: Load) -> None:
         level = Level(load, concurrency, bodies)
         await _with_progress(level)
         _print_level(level, counted(before, await _counters(load)))
-    _print({"type": "end", "is_cut_short": not load.time_left()})
+    _print({"type": "end", "model": load.model, "is_cut_short": not load.time_left()})
+
+
+async def _served_model(load: Load) -> str:
+    exchange = await load.get("/v1/models")
+    try:
+        return str(json.loads(exchange.body)["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 async def _with_progress(level: Level) -> None:
@@ -85,9 +95,7 @@ async def _warm_up(load: Load) -> None:
 
 
 async def _counters(load: Load) -> Dict[str, float]:
-    connection = load.connection()
-    exchange = await connection.ask("GET", "/metrics", timeout_s=5.0)
-    connection.close()
+    exchange = await load.get("/metrics")
     return {} if has_failed(exchange) else read_counters(exchange.body.decode("utf-8", "replace"))
 
 

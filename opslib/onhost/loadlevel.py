@@ -13,6 +13,7 @@ from opslib.onhost.loadmeter import SelfMeter
 
 DEFAULTS: Dict[str, Any] = {
     "address": "",
+    "model": "",
     "endpoint": "/v1/completions",
     "n_requests": 32,
     "input_tokens": 256,
@@ -43,6 +44,7 @@ class Load:
         self.address: str = options["address"] or os.environ.get("OPSLIB_LOOPBACK") or "127.0.0.1"
         self.port = int(options["port"])
         self.path: str = options["endpoint"]
+        self.model: str = options["model"]
         self.ends_at = time.perf_counter() + float(options["deadline_s"])
         self.n_words = int(options["input_tokens"])
         self.spread_s = 0.1
@@ -54,11 +56,18 @@ class Load:
         """A new connection to the server, not yet open."""
         return Connection(self.address, self.port)
 
+    async def get(self, path: str) -> Exchange:
+        """What the server says under `path`, on a connection of its own."""
+        connection = self.connection()
+        exchange = await connection.ask("GET", path, timeout_s=min(5.0, self.time_left()))
+        connection.close()
+        return exchange
+
     def body(self, n_words: int, n_tokens: int, *, stream: bool = True) -> bytes:
         """A request body whose prompt was never sent before, by this run or another."""
         self._n_prompts += 1
         prompt = prompt_of(n_words, "%x-%s" % (self._n_prompts, self._nonce), self._rng)
-        return body_of(self.path, self.options["model"], prompt, n_tokens, stream=stream)
+        return body_of(self.path, self.model, prompt, n_tokens, stream=stream)
 
     def time_left(self) -> float:
         """Seconds until the run's deadline."""

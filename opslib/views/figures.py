@@ -52,17 +52,17 @@ def throughput_figure(levels: Sequence[BenchmarkLevel]) -> go.Figure:
     figure = make_subplots(1, len(shown), subplot_titles=[panel.title for panel in shown], horizontal_spacing=0.07)
     for column, panel in enumerate(shown, start=1):
         for line in panel.lines:
-            figure.add_trace(_trace(levels, line), row=1, col=column)
+            figure.add_trace(_trace(levels, line, is_named=len(panel.lines) > 1), row=1, col=column)
     knee = find_knee(levels)
     if knee is not None:
-        figure.add_vline(x=knee, line={"dash": "dot", "color": MUTED})
+        figure.add_vline(x=knee, line={"dash": "dot", "color": MUTED, "width": 1})
     figure.update_xaxes(type="log", tickvals=[level.concurrency for level in levels], title_text="concurrency")
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(gridcolor="rgba(128,128,128,.2)")
     figure.update_yaxes(gridcolor="rgba(128,128,128,.2)", zerolinecolor="rgba(128,128,128,.4)")
     figure.update_layout(
         height=300,
-        margin={"l": 50, "r": 20, "t": 40, "b": 50},
+        margin={"l": 50, "r": 40, "t": 40, "b": 50},
         font={"family": FONT, "color": MUTED, "size": 12},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
@@ -126,13 +126,18 @@ def _tail(levels: Sequence[BenchmarkLevel], name: str) -> tuple[Line, ...]:
     )
 
 
-def _trace(levels: Sequence[BenchmarkLevel], line: Line) -> go.Scatter:
+def _trace(levels: Sequence[BenchmarkLevel], line: Line, *, is_named: bool) -> go.Scatter:
+    names = [""] * (len(levels) - 1) + [f" {line.name}"] if is_named else None
     symbols = ["circle" if level.is_valid else "circle-open" for level in levels]
     return go.Scatter(
         x=[level.concurrency for level in levels],
         y=list(line.values),
         name=line.name,
-        mode="lines+markers",
+        mode="lines+markers+text",
+        text=names,
+        textposition="top right" if line.name == "p99" else "bottom right",
+        textfont={"color": line.colour},
+        cliponaxis=False,
         line={"color": line.colour, "width": 2},
         marker={"symbol": symbols, "size": 8},
     )

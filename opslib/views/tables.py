@@ -8,6 +8,7 @@ from opslib.views.theme import badge, state_text
 
 Row = Sequence[object] | Mapping[str, object]
 _CELL = "padding:3px 10px;white-space:nowrap"
+_RULE = "border-bottom:1px solid rgba(128,128,128,.5)"
 
 
 class Html(str):
@@ -29,8 +30,8 @@ def table(rows: Sequence[Row], columns: Sequence[str], *, caption: str = "") -> 
     head = "".join(_cell("th", escape(name), align) for name, align in zip(columns, aligns, strict=True))
     body = "".join(f"<tr>{_row(row, aligns)}</tr>" for row in cells)
     title = f'<caption style="text-align:left;padding:3px 10px">{escape(caption)}</caption>' if caption else ""
-    style = "border-collapse:collapse;margin:6px 0;font-variant-numeric:tabular-nums"
-    return f'<table style="{style}">{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    style = "border-collapse:collapse;margin:6px 0;color:inherit;font-variant-numeric:tabular-nums"
+    return f'<table style="{style}">{title}<thead style="{_RULE}"><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def text_table(rows: Sequence[Row], columns: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Timer
-from typing import Any
+from typing import Any, NamedTuple
 
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, judge_benchmark, summarize
 from opslib.domain.host import Host
@@ -19,7 +19,7 @@ def run_benchmark(
     host: Host,
     *,
     port: int,
-    model: str,
+    model: str = "",
     levels: Sequence[int] = (1, 4, 16, 64),
     requests_per_level: int = 32,
     input_tokens: int = 256,
@@ -31,10 +31,10 @@ def run_benchmark(
 ) -> BenchmarkReport:
     """Measures throughput and latencies at each concurrency level, and judges them.
 
-    A level sends `requests_per_level` requests, but at least two for each stream, so that it is ever full.
-    `on_progress` gets each progress line (n_done, n_requests, n_errors, n_chunks, concurrency, elapsed_s) and each
-    finished BenchmarkLevel. A service that fails is a report; UnexpectedAnswer means that the load generator
-    itself ended before its result.
+    Without a `model` the first that the service names is used. A level sends `requests_per_level` requests, but at
+    least two for each stream, so that it is ever full. `on_progress` gets each progress line (n_done, n_requests,
+    n_errors, n_chunks, concurrency, elapsed_s) and each finished BenchmarkLevel. A service that fails is a report;
+    UnexpectedAnswer means that the load generator itself ended before its result.
     """
     arguments = {
         "port": port,
@@ -47,12 +47,12 @@ def run_benchmark(
         "seed": seed,
         "deadline_s": deadline_s,
     }
-    measured, _ = _measure(host, arguments, deadline_s, on_progress or (lambda _: None))
-    return judge_benchmark(measured, n_planned=len(levels), host=host.settings.alias, model=model)
+    sweep = _measure(host, arguments, deadline_s, on_progress or (lambda _: None))
+    return judge_benchmark(sweep.levels, n_planned=len(levels), host=host.settings.alias, model=sweep.model)
 
 
 def one_token(
-    host: Host, port: int, model: str, *, deadline_s: float = 30.0, endpoint: str = "/v1/completions"
+    host: Host, port: int, model: str = "", *, deadline_s: float = 30.0, endpoint: str = "/v1/completions"
 ) -> CheckResult:
     """Asks for one real completion of one token: a service can be healthy and still not generate."""
     arguments = {
@@ -67,11 +67,11 @@ def one_token(
         "deadline_s": deadline_s,
         "keep_text": True,
     }
-    levels, requests = _measure(host, arguments, deadline_s, lambda _: None)
-    if not levels or not requests:
+    sweep = _measure(host, arguments, deadline_s, lambda _: None)
+    if not sweep.levels or not sweep.requests:
         summary = f"no token within {deadline_s:.0f} s"
         return CheckResult(name="one_token", state=State.CRITICAL, summary=summary)
-    level, request = levels[0], requests[0]
+    level, request = sweep.levels[0], sweep.requests[0]
     if request["error"] is not None or not level.total_output_tokens:
         kind = str(request["error"] or "no_tokens")
         message = level.error_messages.get(kind, "")
@@ -80,9 +80,13 @@ def one_token(
     return CheckResult(name="one_token", state=State.OK, summary=summary, evidence=(repr(request.get("text", "")),))
 
 
-def _measure(
-    host: Host, arguments: Mapping[str, object], deadline_s: float, on_progress: Progress
-) -> tuple[list[BenchmarkLevel], list[dict[str, Any]]]:
+class _Sweep(NamedTuple):
+    levels: list[BenchmarkLevel]
+    requests: list[dict[str, Any]]
+    model: str
+
+
+def _measure(host: Host, arguments: Mapping[str, object], deadline_s: float, on_progress: Progress) -> _Sweep:
     levels: list[BenchmarkLevel] = []
     requests: list[dict[str, Any]] = []
     n_read = 0  # requests that belong to finished levels
@@ -94,7 +98,7 @@ def _measure(
             for raw in stream:
                 line = _read_line(raw, host.settings.alias)
                 if line["type"] == "end":
-                    return levels, requests
+                    return _Sweep(levels, requests, line["model"])
                 if line["type"] == "request":
                     requests.append(line)
                 elif line["type"] == "level":

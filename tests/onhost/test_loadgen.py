@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -108,6 +109,28 @@ def test_the_runs_deadline_ends_it(port):
     assert {request["error"] for request in lines["request"]} == {"deadline"}
     assert len(lines["level"]) == 1
     assert lines["end"][0]["is_cut_short"]
+
+
+def test_without_a_model_the_server_is_asked(port):
+    """The first served model is used, and told at the end."""
+    lines = run(port, "")
+    assert [request["error"] for request in lines["request"]] == [None] * 4
+    assert lines["end"][0]["model"] == "truth"
+
+
+def test_a_server_that_dies_under_load_ends_the_run_at_once():
+    """Answers of before stay good, open requests are cut, later ones find nobody; no crash and no hang."""
+    argv = [sys.executable, str(PROGRAM), json.dumps({"ttft_ms": 100, "itl_ms": 5})]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        number = int(process.stdout.readline())
+        killer = threading.Timer(1.2, process.kill)
+        killer.start()
+        began = time.monotonic()
+        errors = {request["error"] for request in run(number, n_requests=40)["request"]}
+        killer.join()
+    assert errors >= {None, "connect"}
+    assert errors <= {None, "connect", "cut"}
+    assert time.monotonic() - began < 4
 
 
 def test_nobody_listening_is_a_class_too():

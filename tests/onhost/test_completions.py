@@ -1,0 +1,96 @@
+"""Reading streamed answers: what is a token, when it came, and what is no answer."""
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opslib.onhost.completions import body_of, error_message, prompt_of, read_completion, read_whole
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["choices", "usage", "delta", "text", "error", "completion_tokens"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+USAGE = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 4}}
+
+
+def streamed(*chunks):
+    return [(float(n), b"data: %s\n\n" % json.dumps(chunk).encode()) for n, chunk in enumerate(chunks)]
+
+
+def delta(**fields):
+    return {"choices": [{"index": 0, "delta": fields}]}
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"content": "a"},
+        {"reasoning": "a"},
+        {"reasoning_content": "a"},
+        {"tool_calls": [{"function": {"name": "f"}}]},
+    ],
+)
+def test_the_first_token_is_the_first_with_content(first):
+    """Content, reasoning under both names and tool calls are tokens; the role chunk is none."""
+    completion = read_completion(
+        streamed(delta(role="assistant", content=""), delta(**first), delta(content="b"), USAGE)
+    )
+    assert (completion.first_at, completion.stamps, completion.completion_tokens) == (1.0, (1.0, 2.0), 4)
+
+
+def test_text_that_decodes_to_nothing_still_counts():
+    """A model whose tokens show no text has the stamps of its chunks, as usage says that there were tokens."""
+    empty = {"choices": [{"index": 0, "text": ""}]}
+    assert read_completion(streamed(empty, empty, USAGE)).stamps == (0.0, 1.0)
+
+
+def test_empty_choices_and_no_usage_are_no_tokens():
+    """An answer without any token is an error of its own class."""
+    assert read_completion(streamed({"choices": []})).error[0] == "no_tokens"
+
+
+def test_a_chunk_of_ten_megabytes_is_read():
+    """A very long event in many pieces is one event."""
+    data = streamed({"choices": [{"text": "x" * 10_000_000}]}, USAGE)
+    pieces = [(at, text[n : n + 65536]) for at, text in data for n in range(0, len(text), 65536)]
+    assert read_completion(pieces).error is None
+
+
+@given(st.lists(JSON, max_size=3))
+def test_json_of_any_shape_is_an_answer_or_a_class(chunks):
+    """Whatever JSON a server streams, reading it never raises."""
+    completion = read_completion(streamed(*chunks))
+    assert completion.error is None or completion.error[0] in {"malformed", "in_stream", "no_tokens"}
+    read_whole(json.dumps(chunks).encode())
+
+
+@given(st.binary(max_size=50))
+def test_bytes_of_any_kind_are_a_class(data):
+    """Whatever bytes a server sends, reading them never raises."""
+    assert read_completion([(0.0, data)]).error is not None
+    assert isinstance(error_message(data), str)
+
+
+def test_a_body_asks_for_true_counts_and_fixed_length():
+    """Streaming asks for usage and ignores end-of-sequence; chat gets messages."""
+    body = json.loads(body_of("/v1/chat/completions", "m", "hi", 8, stream=True))
+    assert body["stream_options"] == {"include_usage": True}
+    assert body["ignore_eos"]
+    assert body["messages"] == [{"role": "user", "content": "hi"}]
+    assert json.loads(body_of("/v1/completions", "m", "hi", 8, stream=False))["prompt"] == "hi"
+
+
+def test_prompts_differ_from_their_first_word():
+    """The nonce stands in front: two prompts with the same words share no prefix."""
+    first, second = (prompt_of(3, nonce, random.Random(1)) for nonce in ("1-a", "2-a"))
+    assert first.split()[0] != second.split()[0]
+    assert first.split()[1:] == second.split()[1:]
