@@ -186,9 +186,7 @@ def is_printable(text: str) -> bool:
     >>> is_printable("50%\\r100%"), is_printable("a\\tb\\nc")
     (False, True)
     """
-    return not any(
-        (ch < " " and ch not in _PRINTABLE_CONTROLS) or "\x7f" <= ch <= "\x9f" for ch in text
-    )
+    return not any((ch < " " and ch not in _PRINTABLE_CONTROLS) or "\x7f" <= ch <= "\x9f" for ch in text)
 
 
 def _as_bytes(value: object) -> bytes:

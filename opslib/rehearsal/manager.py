@@ -61,9 +61,7 @@ class Manager:
     ) -> None:
         self.unit_dir = unit_dir
         self.journal = journal
-        self._around = Surroundings(
-            journal, table, environment, group_prefix, time_factor, on_change=self._on_change
-        )
+        self._around = Surroundings(journal, table, environment, group_prefix, time_factor, on_change=self._on_change)
         self._services: dict[str, Service] = {}
         self._jobs: dict[str, Job] = {}
         self._last_job_number = 0
@@ -281,5 +279,17 @@ def unit_name(name: str) -> str:
     >>> unit_name("vllm-minimax"), unit_name("a.service")
     ('vllm-minimax.service', 'a.service')
     """
-    suffixes = {"service", "socket", "target", "timer", "mount", "path", "slice", "scope", "device", "swap", "automount"}
+    suffixes = {
+        "service",
+        "socket",
+        "target",
+        "timer",
+        "mount",
+        "path",
+        "slice",
+        "scope",
+        "device",
+        "swap",
+        "automount",
+    }
     return name if name.rpartition(".")[2] in suffixes and "." in name else f"{name}.service"

@@ -78,6 +78,16 @@ def members(group: str) -> tuple[int, ...]:
     return tuple(sorted(pid for pid in process_ids() if mark in _environment(pid) and is_alive(pid)))
 
 
+def members_below(prefix: str) -> tuple[int, ...]:
+    """Living processes of all control groups below `prefix`, ascending."""
+    mark = f"{CGROUP_VARIABLE}={prefix}/".encode()
+    return tuple(
+        sorted(
+            pid for pid in process_ids() if any(item.startswith(mark) for item in _environment(pid)) and is_alive(pid)
+        )
+    )
+
+
 def process_ids() -> tuple[int, ...]:
     """All process ids that /proc shows."""
     return tuple(int(entry) for entry in os.listdir(_PROC) if entry.isdigit())

@@ -175,7 +175,9 @@ class Service:
             try:
                 self.control_pid = self._spawn(command, self._on_control_exit)
             except OSError as error:
-                self._log("task-failed", f"{self.name}: Failed to run 'start-pre' task: {os.strerror(error.errno or 0)}")
+                self._log(
+                    "task-failed", f"{self.name}: Failed to run 'start-pre' task: {os.strerror(error.errno or 0)}"
+                )
                 self._enter_dead("resources")
                 return
             if self.state is not ServiceState.START_PRE:
@@ -440,9 +442,7 @@ class Service:
             stream.drain()
 
     def _log(self, kind: str, message: str, **fields: str) -> None:
-        manager_line(
-            self.around.journal, kind, message, unit=self.name, invocation_id=self.invocation_id, **fields
-        )
+        manager_line(self.around.journal, kind, message, unit=self.name, invocation_id=self.invocation_id, **fields)
 
     def _arm(self, seconds: float) -> None:
         self._disarm()

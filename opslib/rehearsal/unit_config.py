@@ -342,7 +342,16 @@ def _set_span(*attributes: str) -> Setter:
 
 def _set_flag(attribute: str) -> Setter:
     def set_value(config: UnitConfig, _key: str, value: str) -> None:
-        words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+        words = {
+            "yes": True,
+            "true": True,
+            "on": True,
+            "1": True,
+            "no": False,
+            "false": False,
+            "off": False,
+            "0": False,
+        }
         if value.lower() not in words:
             raise ValueError(value)
         setattr(config, attribute, words[value.lower()])

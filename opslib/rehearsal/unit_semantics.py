@@ -154,7 +154,6 @@ class Exit:
 def exit_of(wait_status: int) -> Exit:
     """The end that a wait status tells."""
 
-
     if os.WIFEXITED(wait_status):
         return Exit("exited", os.WEXITSTATUS(wait_status))
     return Exit("dumped" if os.WCOREDUMP(wait_status) else "killed", os.WTERMSIG(wait_status))

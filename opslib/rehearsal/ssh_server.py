@@ -1,0 +1,169 @@
+"""The rehearsal host's SSH server: public-key login on loopback, real `/bin/sh -c`, forwarding to the host's loopback."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from opslib.rehearsal import processes
+from opslib.rehearsal.unit_semantics import signal_name
+
+USER = "ops"
+_LOOPBACK_NAMES = {"127.0.0.1", "localhost", "::1"}
+_CHUNK = 1 << 16
+_EXIT_UNKNOWN = 255
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """What a login session gets: home directory, environment, control-group mark."""
+
+    home: Path
+    environment: Mapping[str, str]
+    loopback: str  # the address that stands for the host's 127.0.0.1
+    table: processes.ProcessTable
+
+
+class _Server(asyncssh.SSHServer):
+    """Only the user `ops` with the made key; only connections to the host's own loopback are forwarded."""
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self._settings = settings
+
+    def begin_auth(self, username: str) -> bool:
+        del username
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return False
+
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> Any:
+        del orig_host, orig_port
+        if dest_host not in _LOOPBACK_NAMES:
+            reason = "a rehearsal host forwards to its own loopback only"
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, reason)
+        return _forward(self._settings.loopback, dest_port)
+
+
+def _forward(address: str, port: int) -> Any:
+    async def relay(reader: asyncssh.SSHReader[bytes], writer: asyncssh.SSHWriter[bytes]) -> None:
+        near_reader, near_writer = await asyncio.open_connection(address, port)
+        await asyncio.gather(_pump(reader, near_writer), _pump(near_reader, writer))
+
+    return relay
+
+
+async def start_ssh_server(settings: SessionSettings, host_key: Path, authorized_keys: Path) -> asyncssh.SSHAcceptor:
+    """Listen on a free port of 127.0.0.1."""
+
+    async def session(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        await _run_session(process, settings)
+
+    return await asyncssh.create_server(
+        lambda: _Server(settings),
+        "127.0.0.1",
+        0,
+        server_host_keys=[str(host_key)],
+        authorized_client_keys=str(authorized_keys),
+        process_factory=session,
+        encoding=None,
+        allow_pty=False,
+        agent_forwarding=False,
+        x11_forwarding=False,
+        compression_algs=None,
+        line_editor=False,
+        keepalive_interval=0,
+    )
+
+
+async def _run_session(process: asyncssh.SSHServerProcess[bytes], settings: SessionSettings) -> None:
+    """One exec or shell request, as sshd without a terminal: the command lives on when the channel closes."""
+    if process.subsystem:
+        process.stderr.write(b"subsystem request failed on channel 0\n")
+        process.exit(_EXIT_UNKNOWN)
+        return
+    argv = ["/bin/sh", "-c", process.command] if process.command else ["/bin/sh"]
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    input_fd, output_fd, error_fd = _spawn(argv, process, settings, ended)
+    feeding = asyncio.ensure_future(_feed(process, input_fd))
+    try:
+        await asyncio.gather(_drain(output_fd, process.stdout), _drain(error_fd, process.stderr))
+        status = await ended
+    finally:
+        feeding.cancel()
+    with contextlib.suppress(OSError, asyncssh.Error):
+        if os.WIFSIGNALED(status):
+            process.exit_with_signal(signal_name(os.WTERMSIG(status)), os.WCOREDUMP(status))
+        else:
+            process.exit(os.WEXITSTATUS(status))
+
+
+def _spawn(
+    argv: list[str],
+    process: asyncssh.SSHServerProcess[bytes],
+    settings: SessionSettings,
+    ended: asyncio.Future[int],
+) -> tuple[int, int, int]:
+    client_host, client_port = process.get_extra_info("peername")[:2]
+    server_host, server_port = process.get_extra_info("sockname")[:2]
+    environment = {
+        **settings.environment,
+        "SSH_CLIENT": f"{client_host} {client_port} {server_port}",
+        "SSH_CONNECTION": f"{client_host} {client_port} {server_host} {server_port}",
+    }
+    (stdin, input_fd), (output_fd, stdout), (error_fd, stderr) = os.pipe(), os.pipe(), os.pipe()
+    settings.table.spawn(
+        argv,
+        environment=environment,
+        directory=settings.home,
+        on_exit=lambda status: ended.done() or ended.set_result(status),
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+    )
+    for descriptor in (stdin, stdout, stderr):
+        os.close(descriptor)
+    return input_fd, output_fd, error_fd
+
+
+async def _feed(process: asyncssh.SSHServerProcess[bytes], descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.streams.FlowControlMixin(loop=loop), os.fdopen(descriptor, "wb", buffering=0)
+    )
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    try:
+        await _pump(process.stdin, writer)
+    finally:
+        transport.close()
+
+
+async def _drain(descriptor: int, writer: asyncssh.SSHWriter[bytes]) -> None:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(loop=loop, limit=_CHUNK)
+    transport, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader, loop=loop), os.fdopen(descriptor, "rb", buffering=0)
+    )
+    try:
+        await _pump(reader, writer, close=False)
+    finally:
+        transport.close()  # a command that writes on gets SIGPIPE
+
+
+async def _pump(reader: Any, writer: Any, *, close: bool = True) -> None:
+    """Copy until the end of input or until nobody takes the output any more."""
+    with contextlib.suppress(OSError, asyncssh.Error):
+        while data := await reader.read(_CHUNK):
+            writer.write(data)
+            await writer.drain()
+    if close:
+        with contextlib.suppress(OSError, asyncssh.Error):
+            writer.close()
