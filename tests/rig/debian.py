@@ -4,6 +4,7 @@ import atexit
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -32,11 +33,11 @@ class DebianHost:
     def __init__(self, name: str, binds: Sequence[tuple[str | Path, str]]) -> None:
         self.name = name
         self.pid = 0  # of systemd-nspawn
+        self.link, self.gateway, self.address = _reserve_link()
         self._directory = Path(tempfile.mkdtemp(prefix="opslib-rig-"))
         self.root_dir = self._directory / "root"
         self.known_hosts = self._directory / "known_hosts"
         self.identity_file = self._directory / "id"
-        self.link, self.gateway, self.address = _reserve_link()
         config = {
             "name": name,
             "directory": str(self._directory),
@@ -218,18 +219,28 @@ def debian_host(name: str = "opslib-t1", *, bind: Sequence[tuple[str | Path, str
 
 
 def install_standin(debian: DebianHost, scenario: str = "sampler-oom") -> HostSettings:
-    """Put the stand-in engine, its nvidia-smi and the scenario's checkpoint on the host; the settings to use it with."""
+    """Put the stand-in engine, its nvidia-smi and the scenario's checkpoint on the host; the settings to use it with.
+
+    Damage that the scenario does to files is done; what it has running beforehand is left to the test.
+    """
     from opslib.rehearsal.checkpoint import write_checkpoint
+    from opslib.rehearsal.scenarios import load_scenario
     from opslib.rehearsal.standin_install import standin_files
 
-    debian.put_files(standin_files(scenario, prefix="/opt/standin"))
+    loaded = load_scenario(scenario)
+    debian.put_files(standin_files(loaded, prefix="/opt/standin"))
     link = debian.local_path("/usr/local/bin/nvidia-smi")
     link.unlink(missing_ok=True)
     link.symlink_to("/opt/standin/bin/nvidia-smi")
-    directory = debian.local_path("/srv/models/minimax-m2-230b-fp8")
-    if not directory.exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        write_checkpoint(directory)
+    checkpoint = debian.local_path("/srv/models/minimax-m2-230b-fp8")
+    if checkpoint.exists():
+        shutil.rmtree(checkpoint)
+    write_checkpoint(checkpoint)
+    for fault in loaded.before:
+        if fault.kind == "remove_file":
+            (checkpoint / str(fault.path)).unlink()
+        elif fault.kind == "truncate_file":
+            os.truncate(checkpoint / str(fault.path), fault.to_bytes or 0)
     return debian.settings.model_copy(update={"vllm": "/opt/standin/bin/vllm"})
 
 

@@ -84,12 +84,12 @@ def debian_mirror() -> str:
 
     Raises RigUnavailable where apt knows no Debian mirror.
     """
-    asked = ["apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)", "Identifier: Packages"]
+    wanted = "$(RELEASE) $(COMPONENT) $(REPO_URI)"  # without the option only what `apt-get update` has fetched is told
+    asked = ["apt-get", "indextargets", "--no-release-info", "--format", wanted, "Identifier: Packages"]
     done = subprocess.run(asked, check=False, capture_output=True, text=True)
     found = [line.split() for line in done.stdout.splitlines()]
-    mirrors = [words[2] for words in found if len(words) == 3 and words[1] == "main"]
-    exact = [words[2] for words in found if len(words) == 3 and words[:2] == [SUITE, "main"]]
-    general = [uri for uri in mirrors if uri.rstrip("/").endswith("/debian")]
-    for uri in (*exact, *general):
-        return uri
-    raise RigUnavailable("this machine's apt knows no Debian mirror to make the host from")
+    mirrors = [(words[2], words[0]) for words in found if len(words) == 3 and words[1] == "main"]
+    if not mirrors:
+        raise RigUnavailable("this machine's apt knows no Debian mirror to make the host from")
+    mirrors.sort(key=lambda mirror: (not mirror[0].rstrip("/").endswith("/debian"), mirror[1] != SUITE))
+    return mirrors[0][0]
