@@ -47,7 +47,7 @@ class _Cleaner(HTMLParser):
         super().__init__(convert_charrefs=False)
         self.parts: list[str] = []
         self._dropped: list[str] = []  # open elements whose content is dropped
-        self._links: list[str] = []  # open <a> elements: the outside address, or ""
+        self._links: list[str | None] = []  # open <a> elements: None for a link that stays, else the address to show
         self._in_style = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -61,14 +61,16 @@ class _Cleaner(HTMLParser):
         if tag == "a":
             address = dict(attrs).get("href") or ""
             outside = "" if _is_inside(address) or not address else address
-            self._links.append(outside)
-            if outside:
+            is_dead = bool(outside) or ".ipynb" in address  # no runbook lies beside a record
+            is_address = outside.lower().startswith(("http:", "https:", "mailto:", "ssh:", "//"))
+            self._links.append(None if not is_dead else outside if is_address else "")
+            if is_dead:
                 return
-        self.parts.append(self._start(tag, attrs))
+        self._put_start(tag, attrs)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in _DROPPED and not self._dropped:
-            self.parts.append(self._start(tag, attrs))
+            self._put_start(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
         if self._dropped:
@@ -80,8 +82,8 @@ class _Cleaner(HTMLParser):
         self._in_style = False
         if tag == "a" and self._links:
             outside = self._links.pop()
-            if outside:
-                is_shown = "".join(self.parts[-1:]).strip() == escape(outside)
+            if outside is not None:
+                is_shown = not outside or "".join(self.parts[-1:]).strip() == escape(outside)
                 self.parts.append("" if is_shown else f' <span class="address">({escape(outside)})</span>')
                 return
         self.parts.append(f"</{tag}>")
@@ -103,13 +105,14 @@ class _Cleaner(HTMLParser):
         if not self._dropped:
             self.parts.append(text)
 
-    def _start(self, tag: str, attrs: list[tuple[str, str | None]]) -> str:
+    def _put_start(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         kept = [(name, _kept_value(name, value)) for name, value in attrs if _is_kept(name, value)]
         raw = self.get_starttag_text() or ""
         if kept == attrs:
-            return raw
-        words = [tag, *(name if value is None else f'{name}="{escape(value)}"' for name, value in kept)]
-        return f"<{' '.join(words)}{' /' if raw.endswith('/>') else ''}>"
+            self.parts.append(raw)
+        elif tag != "img":  # a picture from elsewhere leaves no empty frame
+            words = [tag, *(name if value is None else f'{name}="{escape(value)}"' for name, value in kept)]
+            self.parts.append(f"<{' '.join(words)}{' /' if raw.endswith('/>') else ''}>")
 
 
 def _is_kept(name: str, value: str | None) -> bool:

@@ -115,12 +115,12 @@ def test_there_is_a_notebook_for_each_runbook():
     assert not found or found == set(RUNBOOKS)
 
 
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb")), ids=lambda path: path.stem)
-def test_parameters_cell_has_the_schemas_names_and_defaults(path):
-    """A notebook's parameters cell holds literals only: the schema's names, in its order, with its defaults."""
-    cells = json.loads(path.read_text("utf-8"))["cells"]
-    tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
-    assert len(tagged) == 1
-    body = ast.parse("".join(tagged[0]["source"])).body
-    found = {statement.targets[0].id: ast.literal_eval(statement.value) for statement in body}
-    assert found == defaults_of(path.stem)
+def test_parameters_cell_has_the_schemas_names_and_defaults():
+    """A notebook's parameters cell holds literals only: the schema's names with its defaults."""
+    for path in sorted(NOTEBOOKS.glob("[0-9][0-9]-*.ipynb")):
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        tagged = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+        assert len(tagged) == 1, path.stem
+        body = ast.parse("".join(tagged[0]["source"])).body
+        found = {statement.targets[0].id: ast.literal_eval(statement.value) for statement in body}
+        assert found == defaults_of(path.stem), path.stem
