@@ -1,5 +1,6 @@
 """What a benchmark shows: a sentence, a table of the numbers, the figure; all of it static."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, Percentiles
@@ -24,10 +25,14 @@ COLUMNS = (
 
 
 class BenchmarkView:
-    """A benchmark report that reads the same in a notebook, in exported HTML and in a terminal."""
+    """A benchmark report that reads the same in a notebook, in exported HTML and in a terminal.
 
-    def __init__(self, report: BenchmarkReport) -> None:
+    GitHub strips the inline figure: where a notebook shows `figure_display(report.levels)` too, pass `has_figure=False`.
+    """
+
+    def __init__(self, report: BenchmarkReport, *, has_figure: bool = True) -> None:
         self.report = report
+        self.has_figure = has_figure
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         """HTML with an inline figure, and aligned text."""
@@ -45,7 +50,7 @@ class BenchmarkView:
         if report.levels:
             parts.append(table([level_row(level) for level in report.levels], COLUMNS, caption=_caption(report)))
         parts += [note(line) for line in notes(report)]
-        if report.levels:
+        if report.levels and self.has_figure:
             svg = throughput_svg(report.levels).replace("<svg ", '<svg role="img" style="max-width:100%" ', 1)
             parts.append(f'<figure style="margin:8px 0" aria-label="{alt_text(report.levels)}">{svg}</figure>')
         return "\n".join(parts)
@@ -59,6 +64,17 @@ class BenchmarkView:
         if report.levels:
             parts.append(text_table([level_row(level) for level in report.levels], COLUMNS))
         return "\n".join([*parts, *notes(report)])
+
+
+def progress_line(line: Mapping[str, Any]) -> str:
+    """How far a level is, from a progress line of the load generator.
+
+    >>> progress_line({"concurrency": 4, "n_done": 3, "n_requests": 8, "n_errors": 0, "n_chunks": 1900, "elapsed_s": 2.5})
+    'concurrency 4: 3 of 8 requests, 1,900 chunks in 2.5 s'
+    """
+    failed = f", {line['n_errors']:,} failed" if line["n_errors"] else ""
+    done = f"{line['n_done']:,} of {line['n_requests']:,} requests{failed}"
+    return f"concurrency {line['concurrency']}: {done}, {line['n_chunks']:,} chunks in {line['elapsed_s']:.1f} s"
 
 
 def level_row(level: BenchmarkLevel) -> tuple[object, ...]:

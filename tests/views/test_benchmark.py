@@ -1,7 +1,7 @@
 """The benchmark's panel: all numbers in text and HTML, nothing that needs a script, everything escaped."""
 
 from opslib.domain.benchmark import judge_benchmark, summarize
-from opslib.views.benchmark import BenchmarkView
+from opslib.views.benchmark import BenchmarkView, progress_line
 
 
 def level(concurrency, *errors, **changes):
@@ -40,6 +40,18 @@ def test_the_numbers_are_a_table_and_the_figure_is_inline():
     assert "1,234" in html
     assert "<svg" in html
     assert "<script" not in html
+
+
+def test_the_figure_can_be_left_to_a_picture():
+    """Where the figure is displayed as a picture of its own, the panel does not show it twice."""
+    report = view(level(1)).report
+    assert "<svg" not in BenchmarkView(report, has_figure=False).html
+
+
+def test_progress_is_one_line():
+    """A running level is told in one line, failures only where there are some."""
+    line = {"concurrency": 4, "n_done": 3, "n_requests": 8, "n_errors": 1, "n_chunks": 1900, "elapsed_s": 2.5}
+    assert progress_line(line) == "concurrency 4: 3 of 8 requests, 1 failed, 1,900 chunks in 2.5 s"
 
 
 def test_text_columns_are_aligned():
