@@ -112,7 +112,7 @@ class JournalStore:
 
 
 def machine_boot_id() -> str:
-    """This machine's boot id (32 hexadecimal digits), so that journal and kernel agree; random without /proc."""
+    """Tells this machine's boot id (32 hexadecimal digits), so that journal and kernel agree; random without /proc."""
     try:
         return _BOOT_ID_FILE.read_text().strip().replace("-", "")
     except OSError:
@@ -181,9 +181,9 @@ def _json_value(name: str, value: FieldValue, *, show_all: bool) -> object:
 
 
 def is_printable(text: str) -> bool:
-    """Whether journalctl prints a value as text: no control characters but tab and newline.
+    r"""Whether journalctl prints a value as text: no control characters but tab and newline.
 
-    >>> is_printable("50%\\r100%"), is_printable("a\\tb\\nc")
+    >>> is_printable("50%\r100%"), is_printable("a\tb\nc")
     (False, True)
     """
     return not any((ch < " " and ch not in _PRINTABLE_CONTROLS) or "\x7f" <= ch <= "\x9f" for ch in text)

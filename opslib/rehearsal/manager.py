@@ -7,11 +7,17 @@ from pathlib import Path
 
 from opslib.rehearsal import processes
 from opslib.rehearsal.journal_store import JournalStore
-from opslib.rehearsal.service import Service, Surroundings
+from opslib.rehearsal.service import Service
+from opslib.rehearsal.spawning import Surroundings
 from opslib.rehearsal.unit_config import UnitConfig, load_unit, modification_times, unit_paths
 from opslib.rehearsal.unit_journal import manager_line
 from opslib.rehearsal.unit_semantics import ServiceState
 
+_NO_INSTALL_SECTION = """\
+The unit files have no installation config (WantedBy=, RequiredBy=, Also=,
+Alias= settings in the [Install] section, and DefaultInstance= for template
+units). This means they are not meant to be enabled using systemctl.
+"""
 _WANTS = "multi-user.target.wants"
 _DONE_LINES = {  # (job type, result) -> (kind of journal line, wording)
     ("start", "done"): ("started", "Started {}."),
@@ -61,7 +67,7 @@ class Manager:
     ) -> None:
         self.unit_dir = unit_dir
         self.journal = journal
-        self._around = Surroundings(journal, table, environment, group_prefix, time_factor, on_change=self._on_change)
+        self._around = Surroundings(journal, table, environment, group_prefix, time_factor)
         self._services: dict[str, Service] = {}
         self._jobs: dict[str, Job] = {}
         self._last_job_number = 0
@@ -73,7 +79,7 @@ class Manager:
         known = self._services.get(name)
         if known and known.config.load_state == "loaded":
             return known
-        service = Service(self._load(name), self._around)
+        service = Service(self._load(name), self._around, self._on_change)
         service.stop_pending = lambda: self._job_type(name) == "stop"
         service.schedule_restart = lambda: self._schedule_restart(name)
         self._services[name] = service
@@ -139,7 +145,7 @@ class Manager:
         """Link the unit into its target; what systemctl says about it."""
         config = self._existing(name, "enable").config
         if not config.wanted_by:
-            return "The unit files have no installation config (WantedBy=, RequiredBy=, Also=,\nAlias= settings in the [Install] section, and DefaultInstance= for template\nunits). This means they are not meant to be enabled using systemctl.\n"
+            return _NO_INSTALL_SECTION
         link = self.unit_dir / _WANTS / name
         if link.is_symlink():
             return ""

@@ -90,7 +90,7 @@ def members_below(prefix: str) -> tuple[int, ...]:
 
 def process_ids() -> tuple[int, ...]:
     """All process ids that /proc shows."""
-    return tuple(int(entry) for entry in os.listdir(_PROC) if entry.isdigit())
+    return tuple(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
 
 
 def is_alive(pid: int) -> bool:
@@ -111,7 +111,7 @@ def command_line(pid: int) -> str:
 def executable(pid: int) -> str:
     """The program file that a process runs; empty when it may not be known."""
     with contextlib.suppress(OSError):
-        return os.readlink(_PROC / str(pid) / "exe")
+        return str((_PROC / str(pid) / "exe").readlink())
     return ""
 
 

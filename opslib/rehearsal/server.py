@@ -74,7 +74,7 @@ def start_rehearsal(
 ) -> RehearsalHost:
     """Start a rehearsal host and say how to reach it; without `root` it lies in a temporary directory.
 
-    `time_factor` divides the unit manager's waits (RestartSec= and the like); the engine scales its own by the scenario.
+    `time_factor` divides the unit manager's waits (RestartSec= and the like); the engine scales its own.
     Raises UnknownName for an unknown scenario, CouldNotFindOut when the host does not come up.
     """
     load_scenario(scenario)

@@ -1,30 +1,27 @@
 """One service: systemd 252's state machine (src/core/service.c) over real processes."""
 
 import asyncio
-import errno
 import os
 import secrets
-import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isinf
-from pathlib import Path
 
 from opslib.rehearsal import processes
-from opslib.rehearsal.journal_store import JournalStore
-from opslib.rehearsal.unit_config import ExecCommand, UnitConfig, environment_of, expand_variables
-from opslib.rehearsal.unit_journal import OutputStream, StreamOwner, manager_line
+from opslib.rehearsal.spawning import ExecStatus, Surroundings, UnitIdentity, spawn_command
+from opslib.rehearsal.unit_config import UnitConfig
+from opslib.rehearsal.unit_journal import OutputStream, manager_line
 from opslib.rehearsal.unit_semantics import (
     ACTIVE_STATES,
     RESTARTED_RESULTS,
     Exit,
     ServiceState,
     StartLimit,
-    exit_of,
     result_of,
 )
+from opslib.rehearsal.unit_syntax import ExecCommand
 
 _EMPTY_CHECK_S = 0.03  # how often a stopping unit is looked at for processes left (systemd is told by the kernel)
 _STOPPING = {
@@ -38,35 +35,12 @@ _STARTING = {ServiceState.START_PRE, ServiceState.START}
 
 
 @dataclass
-class ExecStatus:
-    """When a command ran last, as which process, and how it ended."""
-
-    pid: int = 0
-    start_at_s: float = 0.0
-    exit_at_s: float = 0.0
-    start_monotonic_us: int = 0
-    exit_monotonic_us: int = 0
-    end: Exit | None = None
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What every service shares: journal, processes, environment, clock factor, and who is told of changes."""
-
-    journal: JournalStore
-    table: processes.ProcessTable
-    environment: Mapping[str, str]
-    group_prefix: str  # makes control groups of several rehearsal hosts differ
-    time_factor: float = 1.0
-    on_change: Callable[["Service"], None] = lambda _service: None
-
-
-@dataclass
 class Service:
     """A loaded unit and what became of it; `start` and `stop` are what jobs call, events do the rest."""
 
     config: UnitConfig
     around: Surroundings
+    on_change: Callable[["Service"], None] = lambda _service: None
     state: ServiceState = ServiceState.DEAD
     result: str = "success"
     n_restarts: int = 0
@@ -357,63 +331,12 @@ class Service:
     # -- means -----------------------------------------------------------------------------------------------------
 
     def _spawn(self, command: ExecCommand, on_exit: Callable[[ExecCommand, Exit], None]) -> int:
-        environment = self._environment()
-        identifier = self.config.syslog_identifier or Path(command.path).name
-        stream = OutputStream(self.around.journal, StreamOwner(self.name, self.invocation_id, identifier))
-        self._streams = [old for old in self._streams if old.is_open] + [stream]
-        status = ExecStatus(start_at_s=time.time(), start_monotonic_us=time.monotonic_ns() // 1000)
-
-        def ended(wait_status: int) -> None:
-            status.end = exit_of(wait_status)
-            status.exit_at_s, status.exit_monotonic_us = time.time(), time.monotonic_ns() // 1000
-            on_exit(command, status.end)
-
-        argv = expand_variables(command.argv, environment)
-        program = shutil.which(command.path, path=environment["PATH"]) or command.path
-        directory = Path(self.config.working_directory.lstrip("-") or "/")
-        self._exec_failed = False
-        with stream.child_end as output:
-            output_fd = output.fileno()
-
-            def begin(vector: list[str], where: Path) -> int:
-                return self.around.table.spawn(
-                    vector, environment=environment, directory=where, on_exit=ended, stdout=output_fd, stderr=output_fd
-                )
-
-            try:
-                status.pid = begin([program, *argv[1:]], directory)
-            except OSError as error:
-                self._exec_failed = True
-                exit_status = self._spawn_failure(command, error, directory)
-                status.pid = begin(["/bin/sh", "-c", f"exit {exit_status}"], Path("/"))
-        self.command_status[id(command)] = status
-        return status.pid
-
-    def _spawn_failure(self, command: ExecCommand, error: OSError, directory: Path) -> int:
-        step, exit_status = ("EXEC", 203) if directory.is_dir() else ("CHDIR", 200)
-        reason, number = os.strerror(error.errno or errno.ENOENT), str(error.errno or errno.ENOENT)
-        who = {
-            "SYSLOG_IDENTIFIER": f"({Path(command.path).name[-8:]})",
-            "_SYSTEMD_UNIT": self.name,
-            "_SYSTEMD_INVOCATION_ID": self.invocation_id,
-            "ERRNO": number,
-            "EXECUTABLE": command.path,
-        }
-        if step == "EXEC" and error.errno == errno.ENOENT:
-            self._log("locate", f"{self.name}: Failed to locate executable {command.path}: {reason}", **who)
-        elif step == "CHDIR":
-            text = f"{self.name}: Changing to the requested working directory failed: {reason}"
-            self._log("spawn", text, **who)
-        self._log("spawn", f"{self.name}: Failed at step {step} spawning {command.path}: {reason}", **who)
-        return exit_status
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            **self.around.environment,
-            "INVOCATION_ID": self.invocation_id,
-            processes.CGROUP_VARIABLE: self.control_group,
-            **environment_of(self.config),
-        }
+        identity = UnitIdentity(self.name, self.invocation_id, self.control_group)
+        spawned = spawn_command(self.around, self.config, command, identity, lambda end: on_exit(command, end))
+        self._streams = [old for old in self._streams if old.is_open] + [spawned.stream]
+        self._exec_failed = spawned.exec_failed
+        self.command_status[id(command)] = spawned.status
+        return spawned.status.pid
 
     def _kill(self, *, is_kill: bool) -> bool:
         own = [pid for pid in (self.main_pid, self.control_pid) if pid]
@@ -434,8 +357,8 @@ class Service:
     def _warn_of_left_overs(self) -> None:
         if self.config.kill_mode in {"process", "none"}:
             for pid in processes.members(self.control_group):
-                text = f"{self.name}: Unit process {pid} ({processes.command_name(pid)}) remains running after unit stopped."
-                self._log("left-over", text)
+                who = f"{pid} ({processes.command_name(pid)})"
+                self._log("left-over", f"{self.name}: Unit process {who} remains running after unit stopped.")
 
     def _drain(self) -> None:
         for stream in self._streams:
@@ -474,7 +397,7 @@ class Service:
             self._stamp("ActiveEnter")
         if before == "active" and after != "active":
             self._stamp("ActiveExit")
-        self.around.on_change(self)
+        self.on_change(self)
 
     def _stamp(self, *names: str) -> None:
         for name in names:

@@ -1,4 +1,4 @@
-"""The rehearsal host's SSH server: public-key login on loopback, real `/bin/sh -c`, forwarding to the host's loopback."""
+"""The rehearsal host's SSH server: public-key login, real `/bin/sh -c`, forwarding to its own loopback."""
 
 import asyncio
 import contextlib
@@ -124,7 +124,7 @@ def _spawn(
         argv,
         environment=environment,
         directory=settings.home,
-        on_exit=lambda status: ended.done() or ended.set_result(status),
+        on_exit=ended.set_result,
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,

@@ -51,7 +51,8 @@ async def systemctl(manager: Manager, argv: Sequence[str], terminal: Terminal) -
             return 0
         verb, names = (parsed.words or ["list-units"])[0], parsed.words[1:]
         if verb not in _VERBS:
-            raise OptionRefused(verb)
+            terminal.err(f"{OptionRefused(verb)}\n")
+            return 1
         if verb in _CHANGING and not terminal.is_root:
             terminal.err(_denied(verb, names))
             return 1
@@ -88,7 +89,7 @@ async def _show(manager: Manager, names: Sequence[str], parsed: Parsed, terminal
 
 
 async def _cat(manager: Manager, names: Sequence[str], _parsed: Parsed, terminal: Terminal) -> int:
-    exit_status, blocks = 0, []
+    exit_status, blocks = 0, list[str]()
     for name in map(unit_name, names):
         config = manager.service(name).config
         if not config.fragment_path:
@@ -96,10 +97,13 @@ async def _cat(manager: Manager, names: Sequence[str], _parsed: Parsed, terminal
             exit_status = 1
             continue
         for path in (config.fragment_path, *config.drop_in_paths):
-            text = Path(path).read_text("utf-8", "surrogateescape")
-            blocks.append(f"# {path}\n{text}")
+            blocks.append(f"# {path}\n{_text(path)}")
     terminal.out("\n".join(blocks))
     return exit_status
+
+
+def _text(path: str) -> str:
+    return Path(path).read_text("utf-8", "surrogateescape")
 
 
 def _job_verb(job_type: str) -> "Verb":

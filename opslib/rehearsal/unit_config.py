@@ -1,22 +1,22 @@
-"""Unit files as systemd reads them: continuation, comments, quoting, specifiers, drop-ins, unknown keys."""
+"""Unit files as systemd reads them: fragments and drop-ins, keys obeyed, accepted or unknown."""
 
-import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import TypeAlias
 
 from opslib.rehearsal.unit_semantics import RESTARTED_RESULTS, parse_time_span
+from opslib.rehearsal.unit_syntax import ExecCommand, expand_specifiers, logical_lines, parse_exec, split_words
 
-# Keys that are obeyed here; the rest of what a vLLM unit says is accepted (systemd would obey it) and named in the journal.
+# Keys that are obeyed here, and keys of systemd that are accepted without effect; any other is an unknown key.
 _OBEYED = {
     "Unit": {"Description", "StartLimitIntervalSec", "StartLimitBurst"},
     "Service": {
-        "Type", "ExecStartPre", "ExecStart", "Environment", "EnvironmentFile", "WorkingDirectory", "Restart", "RestartSec",
-        "TimeoutStartSec", "TimeoutStopSec", "TimeoutSec", "KillMode", "KillSignal", "SendSIGKILL", "SuccessExitStatus",
-        "RestartPreventExitStatus", "RemainAfterExit", "SyslogIdentifier",
+        "Type", "ExecStartPre", "ExecStart", "Environment", "EnvironmentFile", "WorkingDirectory", "Restart",
+        "RestartSec", "TimeoutStartSec", "TimeoutStopSec", "TimeoutSec", "KillMode", "KillSignal",
+        "SendSIGKILL", "SuccessExitStatus", "RestartPreventExitStatus", "RemainAfterExit", "SyslogIdentifier",
     },
     "Install": {"WantedBy", "RequiredBy", "Alias", "Also"},
 }  # fmt: skip
@@ -24,8 +24,8 @@ _HARMLESS = {
     "Unit": {"Documentation", "After", "Before", "Wants", "Requires", "BindsTo", "PartOf", "Conflicts",
              "ConditionPathExists", "AssertPathExists", "RequiresMountsFor", "DefaultDependencies", "OnFailure"},
     "Service": {"User", "Group", "SupplementaryGroups", "StandardOutput", "StandardError", "StandardInput",
-                "SyslogLevelPrefix", "LimitNOFILE", "LimitMEMLOCK", "LimitSTACK", "LimitNPROC", "LimitCORE", "OOMPolicy",
-                "OOMScoreAdjust", "Nice", "UMask", "TasksMax", "MemoryMax", "MemoryHigh", "CPUWeight", "CPUAffinity",
+                "SyslogLevelPrefix", "LimitNOFILE", "LimitMEMLOCK", "LimitSTACK", "LimitNPROC", "LimitCORE",
+                "OOMPolicy", "OOMScoreAdjust", "Nice", "UMask", "TasksMax", "MemoryMax", "MemoryHigh", "CPUWeight", "CPUAffinity",
                 "Delegate", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectSystem", "ProtectHome",
                 "ReadWritePaths", "RuntimeDirectory", "StateDirectory", "CacheDirectory", "LogRateLimitIntervalSec",
                 "LogRateLimitBurst", "Slice", "PassEnvironment", "UnsetEnvironment"},
@@ -33,7 +33,6 @@ _HARMLESS = {
 }  # fmt: skip
 _TYPES = {"simple", "exec", "oneshot"}
 _KILL_MODES = {"control-group", "process", "mixed", "none"}
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " ", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
 Setter: TypeAlias = "Callable[[UnitConfig, str, str], None]"
@@ -47,15 +46,6 @@ class Complaint:
     line: int
     text: str
     priority: int = 4
-
-
-@dataclass(frozen=True)
-class ExecCommand:
-    """One Exec line: program, argument vector, and whether its failure is ignored ("-")."""
-
-    path: str
-    argv: tuple[str, ...]
-    ignore_failure: bool = False
 
 
 @dataclass
@@ -158,113 +148,6 @@ def _assign(config: UnitConfig, where: Complaint, section: str, key: str, value:
         config.warnings.append(Complaint(where.path, where.line, text))
 
 
-def logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Number (of its last physical line) and text of each line; a trailing backslash joins with a space.
-
-    Comments and empty lines are dropped, also between continued lines (systemd.syntax(7)).
-
-    >>> list(logical_lines("A=1 \\\\\\n# no\\n  2\\n;x\\n"))
-    [(3, 'A=1  2')]
-    """
-    pending: str | None = None
-    number = 0
-    for number, raw in enumerate(text.split("\n"), start=1):
-        line = raw.strip()
-        if line.startswith(("#", ";")) or (pending is None and not line):
-            continue
-        joined = line if pending is None else f"{pending} {line}"
-        if line.endswith("\\"):
-            pending = joined[:-1]
-            continue
-        pending = None
-        yield number, joined.strip()
-    if pending is not None:
-        yield number, pending.strip()
-
-
-def split_words(text: str) -> list[str]:
-    r"""Words with quotes and C escapes removed (systemd.syntax(7), "Quoting"); ValueError for an open quote.
-
-    >>> split_words(r'''a "b c" 'd "e"' x\x20y''')
-    ['a', 'b c', 'd "e"', 'x y']
-    """
-    words: list[str] = []
-    word: str | None = None
-    quote = ""
-    position = 0
-    while position < len(text):
-        ch = text[position]
-        position += 1
-        if ch == "\\":
-            escaped, position = _unescape(text, position)
-            word = (word or "") + escaped
-        elif quote:
-            if ch == quote:
-                quote = ""
-            else:
-                word = (word or "") + ch
-        elif ch in "\"'" and word is None:
-            quote, word = ch, ""
-        elif ch in "\"'":
-            quote = ch
-        elif ch.isspace():
-            if word is not None:
-                words.append(word)
-            word = None
-        else:
-            word = (word or "") + ch
-    if quote:
-        raise ValueError(text)
-    return words if word is None else [*words, word]
-
-
-def _unescape(text: str, position: int) -> tuple[str, int]:
-    ch = text[position]
-    if ch == "x":
-        return chr(int(text[position + 1 : position + 3], 16)), position + 3
-    return _ESCAPES.get(ch, ch), position + 1
-
-
-def expand_specifiers(text: str, name: str) -> str:
-    """The text with %n, %N, %p, %i, %j, %H-free specifiers and %% replaced.
-
-    >>> expand_specifiers("%i of %n is 100%%", "vllm@a.service")
-    'a of vllm@a.service is 100%'
-    """
-    stem = name.rpartition(".")[0] or name
-    prefix, _, instance = stem.partition("@")
-    values = {"n": name, "N": stem, "p": prefix, "i": instance, "I": instance, "%": "%", "t": "/run", "S": "/var/lib"}
-    return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)
-
-
-def expand_variables(argv: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
-    """The argument vector with `${X}` replaced in place and a word `$X` split at white space; `$$` is `$`."""
-    words: list[str] = []
-    for word in argv:
-        alone = re.fullmatch(r"\$([A-Za-z_][A-Za-z0-9_]*)", word)
-        if alone:
-            words += environment.get(alone[1], "").split()
-            continue
-        words.append(
-            re.sub(
-                r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}",
-                lambda match: environment.get(match[1], "") if match[1] else "$",
-                word,
-            )
-        )
-    return words
-
-
-def parse_exec(value: str) -> ExecCommand:
-    """One command line of an Exec setting, its prefix characters taken off."""
-    words = split_words(value)
-    first = words[0]
-    program = first.lstrip("-@:+!")
-    if not program:
-        raise ValueError(value)
-    return ExecCommand(program, (program, *words[1:]), "-" in first[: len(first) - len(program)])
-
-
 def environment_of(config: UnitConfig) -> dict[str, str]:
     """Environment= and then EnvironmentFile= (which wins); OSError where a needed file cannot be read."""
     environment = dict(item.partition("=")[::2] for item in config.environment)
@@ -283,16 +166,19 @@ def environment_of(config: UnitConfig) -> dict[str, str]:
 
 
 def _verify(config: UnitConfig) -> None:
+    is_oneshot = config.type == "oneshot"
     if not config.exec_start:
-        text = f"{config.name}: Service has no ExecStart=, ExecStop=, or SuccessAction=. Refusing."
-    elif len(config.exec_start) > 1 and config.type != "oneshot":
-        text = f"{config.name}: Service has more than one ExecStart= setting, which is only allowed for Type=oneshot services. Refusing."
-    elif config.type == "oneshot" and config.restart in {"always", "on-success"}:
-        text = f"{config.name}: Service has Restart= set to either always or on-success, which isn't allowed for Type=oneshot services. Refusing."
+        reason = "Service has no ExecStart=, ExecStop=, or SuccessAction=."
+    elif len(config.exec_start) > 1 and not is_oneshot:
+        reason = "Service has more than one ExecStart= setting, which is only allowed for Type=oneshot services."
+    elif is_oneshot and config.restart in {"always", "on-success"}:
+        reason = (
+            "Service has Restart= set to either always or on-success, which isn't allowed for Type=oneshot services."
+        )
     else:
         return
     config.load_state = "bad-setting"
-    config.warnings.append(Complaint("", 0, text, 3))
+    config.warnings.append(Complaint("", 0, f"{config.name}: {reason} Refusing.", 3))
 
 
 def _ignore(_config: UnitConfig, _key: str, _value: str) -> None:

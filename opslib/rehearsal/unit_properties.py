@@ -1,9 +1,10 @@
 """What `systemctl show` prints about a service: names, order and formats of systemd 252."""
 
 from opslib.rehearsal.manager import Manager
-from opslib.rehearsal.service import ExecStatus, Service
-from opslib.rehearsal.unit_config import ExecCommand
+from opslib.rehearsal.service import Service
+from opslib.rehearsal.spawning import ExecStatus
 from opslib.rehearsal.unit_semantics import format_time_span, format_timestamp
+from opslib.rehearsal.unit_syntax import ExecCommand
 
 
 def unit_properties(manager: Manager, service: Service, *, timestamp_style: str = "pretty") -> list[tuple[str, str]]:

@@ -144,16 +144,12 @@ class Exit:
     @property
     def text(self) -> str:
         """As the journal names it: "code=exited, status=203/EXEC"."""
-        if self.code == "exited":
-            name = _EXIT_NAMES.get(self.status, "n/a")
-        else:
-            name = signal_name(self.status)
+        name = _EXIT_NAMES.get(self.status, "n/a") if self.code == "exited" else signal_name(self.status)
         return f"code={self.code}, status={self.status}/{name}"
 
 
 def exit_of(wait_status: int) -> Exit:
     """The end that a wait status tells."""
-
     if os.WIFEXITED(wait_status):
         return Exit("exited", os.WEXITSTATUS(wait_status))
     return Exit("dumped" if os.WCOREDUMP(wait_status) else "killed", os.WTERMSIG(wait_status))

@@ -28,7 +28,7 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write("%s: the rehearsal host's daemon does not answer: %s\n" % (name, error.strerror))
         return 1
-    fields = [name, os.environ.get("SUDO_UID", "")] + sys.argv[1:]
+    fields = [name, os.environ.get("SUDO_UID", ""), *sys.argv[1:]]
     request = "\0".join(fields).encode("utf-8", "surrogateescape")
     daemon.sendall(b"%d\n" % len(request) + request)
     return _relay(daemon)

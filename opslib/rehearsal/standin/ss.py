@@ -4,6 +4,7 @@ What listens on the host's address ($OPSLIB_LOOPBACK) is shown as 127.0.0.1, for
 listeners of the machine are not the host's. Processes are found as ss does: by the sockets open in /proc.
 """
 
+import contextlib
 import os
 import re
 import sys
@@ -48,14 +49,26 @@ def _listeners() -> "list[tuple[str, int, str]]":
 def _users(inode: str) -> str:
     users = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            for descriptor in os.listdir("/proc/%s/fd" % pid):
-                if os.readlink("/proc/%s/fd/%s" % (pid, descriptor)) == "socket:[%s]" % inode:
-                    with open("/proc/%s/comm" % pid, encoding="utf-8", errors="replace") as file:
-                        users.append('("%s",pid=%s,fd=%s)' % (file.read().strip(), pid, descriptor))
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):  # gone, or another user's
+            users += _users_in(pid, "socket:[%s]" % inode)
     return "users:(%s)" % ",".join(users) if users else ""
+
+
+def _users_in(pid: str, wanted: str) -> "list[str]":
+    links = "/proc/%s/fd" % pid
+    found = [number for number in os.listdir(links) if _target(os.path.join(links, number)) == wanted]
+    if not found:
+        return []
+    with open("/proc/%s/comm" % pid, encoding="utf-8", errors="replace") as file:
+        name = file.read().strip()
+    return ['("%s",pid=%s,fd=%s)' % (name, pid, number) for number in found]
+
+
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
 
 
 if __name__ == "__main__":

@@ -7,20 +7,14 @@ import os
 import sys
 
 
+_PASSED_OVER = ("-n", "--non-interactive")
+
+
 def main() -> int:
     """Run the command in place, or say why not (status 1)."""
-    words = sys.argv[1:]
-    lists = False
-    while words and words[0].startswith("-"):
-        option = words.pop(0)
-        if option == "--":
-            break
-        if option in ("-u", "--user"):
-            words = words[1:]
-        elif option == "-l":
-            lists = True
-        elif option not in ("-n", "--non-interactive") and not option.startswith("--user="):
-            return _refuse("rehearsal host: option %s is not one that this kit uses" % option)
+    words, lists, unknown = _split(sys.argv[1:])
+    if unknown:
+        return _refuse("rehearsal host: option %s is not one that this kit uses" % unknown)
     here = os.path.dirname(os.path.realpath(__file__))
     if os.path.exists(os.path.join(here, "..", "etc", "sudo-refused")):
         return _refuse("sudo: a password is required")
@@ -28,6 +22,25 @@ def main() -> int:
         return _list(words)
     if not words:
         return _refuse("usage: sudo [-n] [-u user] [--] command [arg ...]")
+    return _execute(words)
+
+
+def _split(words: "list[str]") -> "tuple[list[str], bool, str]":
+    lists = False
+    while words and words[0].startswith("-"):
+        option, words = words[0], words[1:]
+        if option == "--":
+            break
+        if option in ("-u", "--user"):
+            words = words[1:]
+        elif option == "-l":
+            lists = True
+        elif option not in _PASSED_OVER and not option.startswith("--user="):
+            return words, lists, option
+    return words, lists, ""
+
+
+def _execute(words: "list[str]") -> int:
     os.environ.update(
         SUDO_UID=str(os.getuid()),
         SUDO_GID=str(os.getgid()),
@@ -35,7 +48,7 @@ def main() -> int:
         SUDO_COMMAND=" ".join(words),
     )
     try:
-        os.execvp(words[0], words)
+        os.execvp(words[0], words)  # noqa: S606 - the caller's command as it is
     except FileNotFoundError:
         return _refuse("sudo: %s: command not found" % words[0])
     except OSError as error:
