@@ -6,13 +6,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.rig import image
 from tests.rig.cache import RigUnavailable, build_once
-from tests.rig.debian import DebianHost, debian_host
+from tests.rig.debian import DebianHost, debian_host, install_standin
 from tests.rig.skip import or_skip
 
 RIG = Path(__file__).parent / "rig"
@@ -182,6 +183,35 @@ def test_nothing_is_left_by_a_killed_test_run(debian: DebianHost) -> None:
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
     link, directory = done.stdout.split()
     assert wait_until(lambda: not remains_of(link, directory)), remains_of(link, directory)
+
+
+@pytest.mark.realhost
+def test_standin_answers_on_the_host(debian: DebianHost) -> None:
+    """The stand-in engine, its GPUs and a checkpoint of over 200 GB (sparse) are there as an operator would find them."""
+    settings = install_standin(debian, "missing-shard")
+    asked = debian.ssh("nvidia-smi", "--query-gpu=index,memory.total", "--format=csv,noheader,nounits")
+    assert asked.stdout.splitlines()[7].startswith("7, "), asked.stderr
+    assert debian.ssh("test", "-x", settings.vllm).returncode == 0
+    listed = debian.ssh("ls", f"{settings.models_dir}/minimax-m2-230b-fp8").stdout
+    assert listed.count(".safetensors\n") == 124
+    size = debian.ssh("du", "--summarize", "--apparent-size", "--block-size=1G", settings.models_dir).stdout
+    assert int(size.split()[0]) > 200
+
+
+def test_skips_visibly_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be had is a skip with its reason, and a failure where CI=true."""
+
+    @contextmanager
+    def rig() -> Iterator[None]:
+        raise RigUnavailable("no root")
+        yield
+
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no root"), or_skip(rig()):
+        pass
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no root"), or_skip(rig()):
+        pass
 
 
 def test_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
