@@ -10,7 +10,15 @@ from opslib.errors import HostUnreachable, UnexpectedAnswer
 from opslib.hosts import files
 from opslib.hosts.pipes import LINK_TIMEOUT_S, Exchange, Lines, Pipe, exchange
 from opslib.hosts.program import program_input, program_vector
-from opslib.hosts.vectors import bounded_vector, checked_vector, raise_for_refusal, raise_for_timeout, sudo_vector
+from opslib.hosts.vectors import (
+    bounded_vector,
+    checked_vector,
+    english_vector,
+    raise_for_python,
+    raise_for_sudo,
+    raise_for_timeout,
+    sudo_vector,
+)
 
 _LINK_MARGIN_S = 6.0  # the host needs up to 2 s to end a tree; later than this the link is dead, not the command
 
@@ -64,8 +72,15 @@ class CommandHost(ABC):
     def stream_program(self, main: str, arguments: Mapping[str, object], *, sudo: bool = False) -> Lines:
         """Start the module `opslib.onhost.<main>` and hand over its lines; see `Host.stream_program`."""
         given = program_input(main, arguments, link_timeout_s=LINK_TIMEOUT_S)
-        pipe = self._start(self._privileged(program_vector(self._settings.python), sudo=sudo))
-        return Lines(pipe, given, self._explain_stream)
+        is_sudo = self._needs_sudo(sudo=sudo)
+        vector = english_vector(program_vector(self._settings.python))
+
+        def explain(exit_status: int | None, error_text: str, is_lost: bool) -> None:
+            if is_lost:
+                raise self._lost()
+            self._raise_for_refusal(exit_status or 0, error_text, is_sudo=is_sudo, is_program=True)
+
+        return Lines(self._start(sudo_vector(vector) if is_sudo else vector), given, explain)
 
     def read_file(self, path: str, *, sudo: bool = False) -> bytes | None:
         """The file's bytes, or None where there is no such file."""
@@ -81,15 +96,15 @@ class CommandHost(ABC):
     def close(self) -> None:
         """Give up the connection, if there is one."""
 
-    def _privileged(self, vector: list[str], *, sudo: bool) -> list[str]:
-        is_needed = sudo and self._settings.sudo and not self._is_root
-        return sudo_vector(vector) if is_needed else vector
+    def _needs_sudo(self, *, sudo: bool) -> bool:
+        return sudo and self._settings.sudo and not self._is_root
 
     def _run(
         self, argv: Sequence[str], given: bytes, *, timeout_s: float, sudo: bool, is_program: bool
     ) -> CommandResult:
-        vector = self._privileged(bounded_vector(argv, timeout_s), sudo=sudo)
-        pipe = self._start(vector)
+        is_sudo = self._needs_sudo(sudo=sudo)
+        vector = bounded_vector(argv, timeout_s)
+        pipe = self._start(sudo_vector(vector) if is_sudo else vector)
         began_at = time.monotonic()
         got = exchange(pipe, given, deadline=began_at + timeout_s + _LINK_MARGIN_S, is_held_open=is_program)
         result = CommandResult(
@@ -100,7 +115,7 @@ class CommandHost(ABC):
             duration_s=time.monotonic() - began_at,
         )
         raise_for_timeout(self._settings, result, timeout_s)
-        raise_for_refusal(self._settings, result.exit_status, result.error_text, is_program=is_program)
+        self._raise_for_refusal(result.exit_status, result.error_text, is_sudo=is_sudo, is_program=is_program)
         return result
 
     def _exit_status(self, got: Exchange, pipe: Pipe, timeout_s: float) -> int:
@@ -123,7 +138,8 @@ class CommandHost(ABC):
             hint="ask the host again before repeating anything",
         )
 
-    def _explain_stream(self, exit_status: int | None, error_text: str, is_lost: bool) -> None:
-        if is_lost:
-            raise self._lost()
-        raise_for_refusal(self._settings, exit_status or 0, error_text, is_program=True)
+    def _raise_for_refusal(self, exit_status: int, error_text: str, *, is_sudo: bool, is_program: bool) -> None:
+        if is_sudo:
+            raise_for_sudo(self._settings, exit_status, error_text)
+        if is_program:
+            raise_for_python(self._settings, exit_status, error_text)

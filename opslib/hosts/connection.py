@@ -160,7 +160,10 @@ def _reason(error: Exception) -> str:
 
 
 def _changed_key(error: BadHostKeyException, connection: Connection, settings: HostSettings) -> HostKeyRefused:
-    name = f"[{error.hostname}]:{connection.port}" if connection.port != 22 else error.hostname
+    hop: Any = connection
+    while isinstance(hop.gateway, Connection) and hop.host != error.hostname:
+        hop = hop.gateway
+    name = f"[{hop.host}]:{hop.port}" if hop.port != 22 else hop.host
     file = _known_hosts_files(connection, settings)[0]
     return HostKeyRefused(
         f"the host key of {name} has CHANGED: it is {error.key.get_name()} {fingerprint(error.key)}, "

@@ -61,11 +61,13 @@ def exchange(pipe: Pipe, given: bytes, *, deadline: float, is_held_open: bool = 
         _feed(pipe, given, done, is_held_open=False)
     for thread in threads:
         thread.start()
-    _drain(pipe.read, got.stdout, deadline)
-    got.exit_status = pipe.wait(max(0.0, deadline - time.monotonic()))
-    threads[0].join(max(0.1, deadline - time.monotonic()))
-    done.set()
-    pipe.close()
+    try:  # an interrupt by the operator gives the command up as well
+        _drain(pipe.read, got.stdout, deadline)
+        got.exit_status = pipe.wait(max(0.0, deadline - time.monotonic()))
+        threads[0].join(max(0.1, deadline - time.monotonic()))
+    finally:
+        done.set()
+        pipe.close()
     return got
 
 

@@ -14,7 +14,7 @@ from opslib.domain.host import CommandResult, Host, HostSettings, LineStream, Wr
 from opslib.hosts import files
 from opslib.hosts.program import program_vector
 
-_SUBCOMMANDS = frozenset({"systemctl", "systemd-analyze", "loginctl", "journalctl", "ip", "git", "pip"})
+_SUBCOMMANDS = frozenset({"systemctl", "systemd-analyze", "loginctl", "ip", "git", "pip"})
 _FORMATS = frozenset({"-o", "--output", "-p", "--property", "--format", "-t", "--type"})  # their value is the question
 _ASSIGNMENT = re.compile(r"(--[A-Za-z][\w-]*|[A-Za-z_]\w*)=(.*)", re.DOTALL)
 _NUMBERED_OPTION = re.compile(r"(-[A-Za-z])\d+")
@@ -36,7 +36,7 @@ def vector_shape(argv: Sequence[str]) -> tuple[str, ...]:
     for previous, argument in pairwise(argv):
         if previous in ("-c", "-lc") and program not in _SUBCOMMANDS:
             shape.append(f"<script {hashlib.sha256(argument.encode('utf-8', 'replace')).hexdigest()[:8]}>")
-        elif not has_subcommand and previous.startswith("-") is False and _WORD.fullmatch(argument):
+        elif not has_subcommand and previous not in _FORMATS and _WORD.fullmatch(argument):
             shape.append(argument)
             has_subcommand = True
         else:

@@ -24,6 +24,8 @@ esac
 exit $status
 """
 
+OWN_WORDS = "opslib: "  # how a program of ours begins what it says on standard error
+
 _REFUSALS = (
     "a password is required",
     "a terminal is required",
@@ -40,7 +42,7 @@ def bounded_vector(argv: Sequence[str], timeout_s: float) -> list[str]:
 
     Raises BadParameter for an empty vector, one with a NUL in it, or one that no kernel would take.
     """
-    return ["sh", "-c", BOUNDED, "opslib", secrets.token_hex(8), f"{timeout_s:.3f}", *checked_vector(argv)]
+    return ["sh", "-c", BOUNDED, "opslib", secrets.token_hex(8), f"{max(timeout_s, 0.01):.3f}", *checked_vector(argv)]
 
 
 def checked_vector(argv: Sequence[str]) -> list[str]:
@@ -55,24 +57,34 @@ def checked_vector(argv: Sequence[str]) -> list[str]:
     return vector
 
 
+def english_vector(argv: Sequence[str]) -> list[str]:
+    """`argv` in the C locale: programs read what it says."""
+    return ["env", "LC_ALL=C", *argv]
+
+
 def sudo_vector(argv: Sequence[str]) -> list[str]:
     """`argv` as root, or a refusal in English: sudo never asks (`-n`)."""
-    return ["env", "LC_ALL=C", "sudo", "-n", "--", *argv]
+    return english_vector(["sudo", "-n", "--", *argv])
 
 
-def raise_for_refusal(settings: HostSettings, exit_status: int, error_text: str, *, is_program: bool = False) -> None:
-    """Raises PrivilegeRefused when sudo said no, and NoPythonOnHost when a program found no Python."""
-    first = error_text.partition("\n")[0]
-    is_refused = exit_status == 1 and any(refusal in error_text for refusal in _REFUSALS) and "sudo" in error_text
-    if is_refused or (exit_status == 127 and "sudo" in first and not first.startswith("opslib:")):
+def raise_for_sudo(settings: HostSettings, exit_status: int, error_text: str) -> None:
+    """Raises PrivilegeRefused when sudo said no, or is not there, in answer to a vector of `sudo_vector`."""
+    said = [line for line in error_text.splitlines() if any(refusal in line for refusal in _REFUSALS)]
+    is_refused = exit_status == 1 and said
+    is_missing = exit_status == 127 and error_text.startswith("env: ")
+    if is_refused or is_missing:
         raise PrivilegeRefused(
-            f"sudo refused: {first}",
+            f"sudo refused: {said[0] if said else error_text}",
             host=settings.alias,
-            hint="allow it without a password (sudoers: NOPASSWD), or log in as root",
+            hint="allow it without a password (NOPASSWD in sudoers), or log in as root",
         )
-    if is_program and exit_status == 127 and "opslib:" not in error_text:
+
+
+def raise_for_python(settings: HostSettings, exit_status: int, error_text: str) -> None:
+    """Raises NoPythonOnHost when a program's vector found no Python 3.8 or newer."""
+    if exit_status == 127 and not error_text.startswith(OWN_WORDS):
         raise NoPythonOnHost(
-            f"no usable Python ({settings.python}): {first or 'not found'}",
+            f"no usable Python ({settings.python}): {error_text.partition(chr(10))[0] or 'not found'}",
             host=settings.alias,
             hint="install Python 3.8 or newer there, or name it by `python` in the inventory",
         )
