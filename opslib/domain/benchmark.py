@@ -262,7 +262,7 @@ def _check_client(levels: Sequence[BenchmarkLevel]) -> CheckResult:
     where = ", ".join(str(level.concurrency) for level in marked)
     state = State.WARNING if 2 * len(coarse) > len(levels) else State.OK
     evidence = tuple(f"concurrency {level.concurrency}: {'; '.join(level.why_invalid)}" for level in marked)
-    summary = f"the client was the bottleneck or disturbed at concurrency {where}: their figures are marked"
+    summary = f"the client was the bottleneck or disturbed at concurrency {where}; the figures there are marked"
     return CheckResult(name="client", state=state, summary=summary, evidence=evidence)
 
 

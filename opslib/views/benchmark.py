@@ -27,7 +27,8 @@ COLUMNS = (
 class BenchmarkView:
     """A benchmark report that reads the same in a notebook, in exported HTML and in a terminal.
 
-    GitHub strips the inline figure: where a notebook shows `figure_display(report.levels)` too, pass `has_figure=False`.
+    GitHub strips the inline figure: where a notebook shows `figure_display(report.levels)` too, pass
+    `has_figure=False`.
     """
 
     def __init__(self, report: BenchmarkReport, *, has_figure: bool = True) -> None:
@@ -69,7 +70,8 @@ class BenchmarkView:
 def progress_line(line: Mapping[str, Any]) -> str:
     """How far a level is, from a progress line of the load generator.
 
-    >>> progress_line({"concurrency": 4, "n_done": 3, "n_requests": 8, "n_errors": 0, "n_chunks": 1900, "elapsed_s": 2.5})
+    >>> line = {"concurrency": 4, "n_done": 3, "n_requests": 8, "n_errors": 0, "n_chunks": 1900, "elapsed_s": 2.5}
+    >>> progress_line(line)
     'concurrency 4: 3 of 8 requests, 1,900 chunks in 2.5 s'
     """
     failed = f", {line['n_errors']:,} failed" if line["n_errors"] else ""
