@@ -53,8 +53,8 @@ class Server:
         self.given = given
         self.log = Log("APIServer")
         self.core_pid = 0
+        self.core_status: Optional[int] = None
         self.link: Optional[socket.socket] = None
-        self.is_stopping = False
 
     def run(self) -> int:
         """The exit status."""
@@ -65,6 +65,8 @@ class Server:
         signal.signal(signal.SIGINT, self.stop_early)
         self.start_core(plan, listener)
         if not self.wait_until_ready():
+            if self.end_core() == 0:
+                return 0  # it was told to stop, and so is this process
             message = "Engine core initialization failed. See root cause above. Failed core proc(s): {}"
             self.fail(tb.API_ENGINE, "RuntimeError: " + message)
         return asyncio.new_event_loop().run_until_complete(self.serve(plan, listener))
@@ -175,10 +177,9 @@ class Server:
         """Close the link, wait for the engine core's end; its status."""
         if self.link is not None:
             self.link.close()
-        try:
-            return os.waitpid(self.core_pid, 0)[1]
-        except OSError:
-            return 0
+        if self.core_status is None:
+            self.core_status = os.waitpid(self.core_pid, 0)[1]
+        return self.core_status
 
     async def serve(self, plan: Plan, listener: socket.socket) -> int:
         """Answer HTTP until a signal comes or the engine dies."""
@@ -194,7 +195,13 @@ class Server:
                 ended.set_result(why)
 
         assert self.link is not None
-        loop.add_reader(self.link, lambda: end("engine"))
+        link = self.link
+
+        def engine_is_gone() -> None:
+            loop.remove_reader(link)
+            end("engine")
+
+        loop.add_reader(link, engine_is_gone)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, "signal")
         self.log_routes(plan, listener)
@@ -202,14 +209,17 @@ class Server:
         self.log.raw("INFO:     Application startup complete.")
         stats = loop.create_task(self.log_stats(load))
         why = await ended
-        loop.remove_reader(self.link)
+        if why == "engine" and self.end_core() == 0:
+            why = "signal"  # systemd tells all processes at once; the engine core was only faster
         stats.cancel()
         api.is_dead = True
         if why == "engine":
             self.report_dead_engine()
         server.close()
         self.log.raw("INFO:     Shutting down")
-        self.end_core()
+        loop.remove_reader(link)
+        if why == "signal":
+            self.end_core()
         self.log.raw("INFO:     Waiting for application shutdown.")
         self.log.raw("INFO:     Application shutdown complete.")
         if why == "signal":

@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
 from typing import Any, Dict, List, NoReturn, Optional
 
@@ -79,13 +78,8 @@ class EngineCore:
         for link in self.links:
             link.close()
         for pid in list(self.workers):
-            for _ in range(40):
-                if os.waitpid(pid, os.WNOHANG)[0]:
-                    break
-                time.sleep(0.025)
-            else:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+            with contextlib.suppress(ChildProcessError):  # the signal came between its burial and its deletion
+                wait_shortly(pid)
         os._exit(status)
 
     def start(self) -> None:
@@ -249,4 +243,13 @@ class EngineCore:
                 *tb.traceback_lines(tb.CORE_FATAL, "RuntimeError: Executor failed."),
             ],
         )
-        sys.stdout.flush()
+
+
+def wait_shortly(pid: int) -> None:
+    """Wait a second for a child's end, then kill it."""
+    for _ in range(40):
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.025)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)

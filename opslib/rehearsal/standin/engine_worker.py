@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import socket
+import time
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from opslib.rehearsal.standin import engine_tracebacks as tb
@@ -29,6 +30,7 @@ class Worker:
         self.log = Log("Worker_TP%d" % rank if world > 1 else "Worker")
         self.gpu = plan.gpus[rank]
         self.held = 0
+        self.is_warm = False
 
     def run(self) -> NoReturn:
         """Serve stages until the parent is gone or says stop."""
@@ -51,9 +53,13 @@ class Worker:
 
     def next_word(self) -> Optional[str]:
         """The parent's next word, None when it is gone; shows a sign of life meanwhile."""
+        life_s = float(self.plan.figures.get("worker_dies_after_s") or 0)
+        began = time.monotonic()
         while True:
             readable, _, _ = select.select([self.link], [], [], HEARTBEAT_S)
             self.plan.ledger.beat()
+            if life_s and self.is_warm and self.rank == 0 and time.monotonic() - began > life_s:
+                os.kill(os.getpid(), signal.SIGKILL)
             if readable:
                 word = self.link.recv(100).decode().strip()
                 return word if word and word != "stop" else None
@@ -213,6 +219,7 @@ class Worker:
         self.take(plan.sums.fragmentation, tb.WORKER_GRAPHS)
         plan.sleep(plan.seconds("warmup"))
         self.warm_sampler()
+        self.is_warm = True
         return {}
 
     def capture(self) -> None:
