@@ -110,7 +110,7 @@ class _Cleaner(HTMLParser):
         raw = self.get_starttag_text() or ""
         if kept == attrs:
             self.parts.append(raw)
-        elif tag != "img":  # a picture from elsewhere leaves no empty frame
+        elif tag != "img" or "src" in dict(kept):  # a picture from elsewhere leaves no empty frame
             words = [tag, *(name if value is None else f'{name}="{escape(value)}"' for name, value in kept)]
             self.parts.append(f"<{' '.join(words)}{' /' if raw.endswith('/>') else ''}>")
 

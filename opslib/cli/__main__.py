@@ -1,0 +1,5 @@
+"""`python -m opslib.cli` is `opslib`."""
+
+from opslib.cli.main import main
+
+main()

@@ -1,0 +1,102 @@
+"""The command line as a whole: starts at once, offers the nearest name, one clear line and the right exit code."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from opslib import __version__
+from opslib.cli import main
+from opslib.cli.main import VERBS, call
+from opslib.errors import CouldNotFindOut, HostKeyRefused
+
+HEAVY = ("pandas", "fabric", "paramiko", "papermill", "nbconvert", "pydantic", "numpy", "rich", "yaml", "asyncssh")
+
+
+def test_help_imports_nothing_heavy():
+    """`opslib --help` knows every verb without importing what a verb needs."""
+    command = [sys.executable, "-X", "importtime", "-m", "opslib.cli", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in result.stderr.splitlines()}
+    assert not imported.intersection(HEAVY)
+    assert all(verb in result.stdout for verb in VERBS)
+
+
+def test_help_is_there_at_once():
+    """`opslib --help` takes less than 0.2 s."""
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "opslib.cli", "--help"], capture_output=True, check=True)
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.2
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_has_help(verb, capsys):
+    """Each verb in the table is there and says what it does, in the table's words or more."""
+    assert call([verb, "--help"]) == 0
+    assert f"opslib {verb}" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    """`opslib --version` says the version."""
+    assert call(["--version"]) == 0
+    assert __version__ in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["rnu"], "no command 'rnu'; did you mean run?"),
+        (["frobnicate"], "no command 'frobnicate'; known: run, rehearse"),
+        (["run"], "Missing argument 'RUNBOOK'"),
+        (["runs", "--limt", "3"], "No such option"),
+        (["runs", "--limit", "0"], "0 is not in the range"),
+        (["diagnose", "/no/such/file"], "No such file"),
+        (["--jsn"], "No such option"),
+    ],
+)
+def test_wrong_usage_is_refused_in_one_line(arguments, sentence, capsys):
+    """Wrong usage is exit code 4 and one line that says what was meant."""
+    assert call(arguments) == 4
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 1
+    assert sentence in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "line"),
+    [
+        (HostKeyRefused("the key changed", host="a", hint="ssh-keygen -R a"), 4, "a: the key changed Next: ssh-keygen"),
+        (CouldNotFindOut("no route", host="a"), 3, "a: no route"),
+        (KeyboardInterrupt(), 3, "interrupted"),
+        (ZeroDivisionError("of all\nthings"), 3, "ZeroDivisionError: of all (a fault of opslib; traceback kept in"),
+    ],
+)
+def test_errors_are_one_line_and_a_code(error, exit_code, line, capsys, monkeypatch):
+    """Errors are one line on standard error, and with --json one document on standard output too."""
+
+    def fail(*_args, **_options):
+        raise error
+
+    monkeypatch.setattr(main.opslib, "main", fail)
+    assert call(["runs"]) == exit_code
+    said = capsys.readouterr()
+    assert (said.out, len(said.err.splitlines())) == ("", 1)
+    assert said.err.startswith(f"opslib: {line}")
+    assert call(["runs", "--json"]) == exit_code
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_code"] == exit_code
+    assert document["error"]["kind"] == type(error).__name__ or isinstance(error, KeyboardInterrupt)
+
+
+def test_output_that_nobody_reads(runbooks):
+    """A reader that leaves early (`| head`) is no fault of opslib."""
+    command = f"{sys.executable} -m opslib.cli hosts | true"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
