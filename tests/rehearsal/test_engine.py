@@ -434,7 +434,7 @@ def test_sigterm_stops_cleanly(standin, large):
 
 @pytest.mark.parametrize("when", ["loading", "serving"])
 def test_sigterm_to_all_processes_is_a_clean_stop(standin, large, when):
-    """systemd tells every process of the unit; whoever is first, the status is 0 and nobody speaks of a death."""
+    """A unit's stop tells every process; whoever is first, the status is 0 and nobody speaks of a death."""
     here = standin("healthy", clock_factor=200 if when == "serving" else 15)
     process = here.start(large, *STORY)
     here.wait_ready(process) if when == "serving" else time.sleep(2)
@@ -455,6 +455,7 @@ def test_a_killed_worker_takes_the_engine_down(standin, large):
     text = here.text()
     assert "Worker proc VllmWorker-1 died unexpectedly, shutting down executor." in text
     assert "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue." in text
+    assert text.endswith(f"INFO:     Finished server process [{process.pid}]\n")
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
     assert here.used_mib()[1] > 90000  # released with a lag
     time.sleep(1.6)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_a_dead_process_memory_is_released_with_a_lag(ledger, settings):
     assert answer(query, settings) == ""
     time.sleep(0.6)
     assert ledger.used_bytes(2) == 0
-    assert not [name for name in os.listdir(ledger.directory) if name.endswith(".json")]
+    assert not list(Path(ledger.directory).glob("*.json"))
 
 
 def test_queries_answer_as_nvidia_smi_does(ledger, settings):

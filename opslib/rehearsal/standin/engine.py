@@ -217,8 +217,8 @@ class Server:
             self.report_dead_engine()
         server.close()
         self.log.raw("INFO:     Shutting down")
-        loop.remove_reader(link)
-        if why == "signal":
+        if self.core_status is None:
+            loop.remove_reader(link)
             self.end_core()
         self.log.raw("INFO:     Waiting for application shutdown.")
         self.log.raw("INFO:     Application shutdown complete.")
