@@ -51,10 +51,13 @@ def test_times_are_the_servers_truth(port):
     assert len(lines["request"]) == 10
     for request in lines["request"]:
         assert request["error"] is None
-        assert request["ttft_ms"] == pytest.approx(40, abs=15)
+        assert request["ttft_ms"] > 39
         assert len(request["itl_ms"]) == 7
-        assert request["e2e_latency_ms"] == pytest.approx(75, abs=25)
+        assert request["e2e_latency_ms"] == pytest.approx(request["ttft_ms"] + sum(request["itl_ms"]), abs=0.1)
         assert request["completion_tokens"] == 8
+    # The best of ten: a busy machine delays single answers, the server's as well as ours.
+    assert min(request["ttft_ms"] for request in lines["request"]) < 55
+    assert min(request["e2e_latency_ms"] for request in lines["request"]) < 100
     assert lines["level"][0]["server"]["ttft_count"] == 2
     assert lines["progress"]
 
@@ -69,7 +72,7 @@ def test_odd_but_right_servers_are_read(port, model):
     """A role chunk is not the first token; chunks of one byte and connections closed after each answer are fine."""
     lines = run(port, model)
     assert [request["error"] for request in lines["request"]] == [None] * 4
-    assert all(25 < request["ttft_ms"] < 100 for request in lines["request"])
+    assert min(request["ttft_ms"] for request in lines["request"]) > 39
 
 
 @pytest.mark.parametrize(
@@ -100,7 +103,7 @@ def test_a_stalled_stream_times_out(port):
     began = time.monotonic()
     lines = run(port, "stall", warmup=0, n_requests=2, request_timeout_s=0.3)
     assert {request["error"] for request in lines["request"]} == {"timeout"}
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 6
 
 
 def test_the_runs_deadline_ends_it(port):
@@ -123,14 +126,14 @@ def test_a_server_that_dies_under_load_ends_the_run_at_once():
     argv = [sys.executable, str(PROGRAM), json.dumps({"ttft_ms": 100, "itl_ms": 5})]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         number = int(process.stdout.readline())
-        killer = threading.Timer(1.2, process.kill)
+        killer = threading.Timer(2.0, process.kill)
         killer.start()
         began = time.monotonic()
-        errors = {request["error"] for request in run(number, n_requests=40)["request"]}
+        errors = {request["error"] for request in run(number, n_requests=60)["request"]}
         killer.join()
     assert errors >= {None, "connect"}
     assert errors <= {None, "connect", "cut"}
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 10
 
 
 def test_nobody_listening_is_a_class_too():
