@@ -28,7 +28,7 @@ def test_environment_has_the_projects_dependencies():
 
 
 def test_environment_installs_the_checkout_last():
-    """opslib itself comes from the checkout."""
+    """The package itself comes from the checkout."""
     assert ENVIRONMENT["dependencies"][-1] == {"pip": ["--editable ."]}
 
 
