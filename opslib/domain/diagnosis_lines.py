@@ -1,0 +1,153 @@
+"""Journal entries as lines of a story: who speaks, about which start, and what was printed around it."""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from opslib.domain.engine_log import parse_log_line, phase_of
+from opslib.domain.facts.journal import JournalEntry
+
+_SYSTEMD_TEXT = re.compile(
+    r"[\w@.:\\-]+\.(?:service|scope|slice): |(?:Started|Starting|Stopping|Stopped|Failed to start) \S"
+)
+_KERNEL_TEXT = re.compile(r"(?:\[ *\d+\.\d+\] )?(?:NVRM: |oom-kill:|Out of memory: Kill|amdgpu )")
+_SHELL_STAMP = re.compile(r"\[ *\d{1,8}\.\d{6}\] ")
+_OTHERS = frozenset({"sudo", "sshd", "CRON", "cron", "systemd-logind", "rsyslogd", "systemd-journald", "dockerd"})
+_NEW_RUN = re.compile(
+    r"(?:vLLM API server version |[▄█▀ ]{6,40}version \d|server_args=ServerArgs\(|^Args \{|^build: \d+ \()"
+)
+_STARTED = re.compile(r"(?:Started|Starting) (?!.*(?:Session|User Manager|session ))")
+_FRAMES_KEPT = 40
+_UNSEEN = "none"
+_QUIET = frozenset({"INFO", "DEBUG", "WARNING"})
+
+
+@dataclass(slots=True)
+class Line:
+    """One line of the story; `index` is its 0-based place in the input."""
+
+    index: int
+    text: str
+    process: str
+    key: str  # lines with the same key come from one process
+    level: str
+    voice: str  # "program" | "systemd" | "kernel" | "other"
+    invocation_id: str
+    unit: str
+    logged_at: str
+    is_missing: bool
+    phase: str = _UNSEEN
+
+
+@dataclass(slots=True)
+class Run:
+    """The lines of one start, in order, with the kernel's lines of its time."""
+
+    invocation_id: str
+    lines: list[Line]
+    unit: str = ""
+    has_neighbour: bool = False  # another unit started or ran between its lines
+
+    def frames_before(self, position: int) -> str:
+        """What the same process printed just before the line at `position` (its traceback), and that line."""
+        line = self.lines[position]
+        found: list[str] = []
+        for earlier in reversed(self.lines[max(0, position - 8 * _FRAMES_KEPT) : position + 1]):
+            if earlier.key == line.key and (earlier.level not in _QUIET or earlier is line):
+                found.append(earlier.text)
+                if len(found) > _FRAMES_KEPT:
+                    break
+        return "\n".join(reversed(found))
+
+
+def read_lines(entries: Iterable[JournalEntry]) -> Iterator[Line]:
+    """The entries without frames, prefixes and levels."""
+    for position, entry in enumerate(entries):
+        log = parse_log_line(entry.message)
+        pid = str(log.pid or entry.pid or "")
+        identifier = entry.identifier or log.identifier
+        yield Line(
+            index=position if entry.line is None else entry.line,
+            text=_SHELL_STAMP.sub("", log.text, count=1) if log.text.startswith("[") else log.text,
+            process=log.process or (identifier if entry.transport != "stdout" else ""),
+            key=pid or log.process or identifier,
+            level=log.level,
+            voice=_voice(entry, identifier, log.text),
+            invocation_id=entry.invocation_id,
+            unit=entry.unit if entry.unit != "init.scope" else "",
+            logged_at=entry.realtime_at.isoformat() if entry.realtime_at else log.logged_at,
+            is_missing=entry.is_missing,
+        )
+
+
+def _voice(entry: JournalEntry, identifier: str, text: str) -> str:
+    if entry.transport == "kernel" or identifier == "kernel":
+        return "kernel"
+    if identifier in {"systemd", "systemd-oomd"} or (identifier.startswith("(") and entry.transport != "stdout"):
+        return "systemd"
+    if identifier in _OTHERS:
+        return "other"
+    if entry.transport != "stdout":  # pasted text: nothing but the words tells who speaks
+        if _KERNEL_TEXT.match(text):
+            return "kernel"
+        if _SYSTEMD_TEXT.match(text):
+            return "systemd"
+    return "program"
+
+
+def split_runs(lines: Iterable[Line]) -> list[Run]:
+    """One run per invocation id; text without ids is split where a start is announced."""
+    runs: dict[str, Run] = {}
+    current = Run("", [])
+    anonymous = 0
+    for line in lines:
+        if line.invocation_id:
+            name = line.invocation_id
+        elif line.voice in {"kernel", "other"} and current.lines:
+            current.lines.append(line)
+            continue
+        else:
+            anonymous += _begins_run(line, runs.get(f"#{anonymous}"))
+            name = f"#{anonymous}"
+        current = runs.setdefault(name, Run(line.invocation_id, []))
+        current.unit = current.unit or line.unit
+        current.lines.append(line)
+    found = [run for run in runs.values() if run.lines]
+    _note_neighbours(found)
+    for run in found:
+        _note_phases(run)
+    return found
+
+
+def _begins_run(line: Line, run: Run | None) -> bool:
+    """Whether a line without an invocation id announces another start than the one of `run`."""
+    if run is None:
+        return False
+    if line.voice == "systemd":
+        is_over = any(other.voice == "systemd" and not _STARTED.match(other.text) for other in run.lines[-12:])
+        return bool(_STARTED.match(line.text)) and is_over
+    return bool(_NEW_RUN.search(line.text)) and any(_NEW_RUN.search(other.text) for other in run.lines)
+
+
+def _note_phases(run: Run) -> None:
+    """Each line's phase: the furthest that was shown before it in this run."""
+    order, name = -1, _UNSEEN
+    for line in run.lines:
+        if (
+            line.voice == "program"
+            and (phase := phase_of(line.text))
+            and phase.order > order
+            and phase.id != "stopping"
+        ):
+            order, name = phase.order, phase.id
+        line.phase = name
+
+
+def _note_neighbours(runs: list[Run]) -> None:
+    """Marks runs between whose lines another unit's run has lines."""
+    ordered = sorted(runs, key=lambda run: run.lines[0].index)
+    for earlier, later in pairwise(ordered):
+        overlaps = later.lines[0].index < earlier.lines[-1].index
+        if overlaps and earlier.unit != later.unit:
+            earlier.has_neighbour = later.has_neighbour = True
