@@ -21,6 +21,10 @@ class OpslibError(Exception):
         next_step = f" Next: {self.hint}" if self.hint else ""
         return f"{where}{self.message}{next_step}"
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows instead of a traceback: the one line that helps."""
+        return [f"opslib: {self}"]
+
 
 class CouldNotFindOut(OpslibError):  # noqa: N818 - a statement about knowledge, not a fault
     """The question stays open: its answer is *unknown*, never *failed*."""

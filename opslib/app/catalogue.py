@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 import opslib
-from opslib.domain.parameters import RUNBOOKS, nearest
+from opslib.domain.parameters import RUNBOOKS
+from opslib.domain.problems import nearest
 from opslib.errors import UnknownName
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import opslib.errors
 from opslib.app.catalogue import find_runbook
 from opslib.app.kernel import KernelControl, execute_runbook
-from opslib.domain.parameters import Parameters, nearest, validate_parameters
+from opslib.domain.parameters import Parameters, validate_parameters
+from opslib.domain.problems import nearest
 from opslib.domain.record import RunRecord, new_record
 from opslib.domain.redaction import redact
 from opslib.domain.states import Outcome, State

@@ -12,6 +12,7 @@ from opslib.domain.states import CheckResult, State
 from opslib.errors import UnexpectedAnswer
 
 Progress = Callable[["Mapping[str, Any] | BenchmarkLevel"], None]
+_MIN_REQUESTS = 4
 _GRACE_S = 30.0  # what the program may need beyond its deadline to start, read its answers and print them
 
 
@@ -21,7 +22,7 @@ def run_benchmark(
     port: int,
     model: str = "",
     levels: Sequence[int] = (1, 4, 16, 64),
-    requests_per_level: int = 32,
+    requests_per_stream: int = 2,
     input_tokens: int = 256,
     output_tokens: int = 128,
     seed: int = 0,
@@ -31,8 +32,8 @@ def run_benchmark(
 ) -> BenchmarkReport:
     """Measures throughput and latencies at each concurrency level, and judges them.
 
-    Without a `model` the first that the service names is used. A level sends `requests_per_level` requests, but at
-    least two for each stream, so that it is ever full. `on_progress` gets each progress line (n_done, n_requests,
+    Without a `model` the first that the service names is used. Each of a level's streams sends
+    `requests_per_stream` requests, a level at least four. `on_progress` gets each progress line (n_done, n_requests,
     n_errors, n_chunks, concurrency, elapsed_s) and each finished BenchmarkLevel. A service that fails is a report;
     UnexpectedAnswer means that the load generator itself ended before its result.
     """
@@ -41,7 +42,7 @@ def run_benchmark(
         "model": model,
         "endpoint": endpoint,
         "levels": list(levels),
-        "n_requests": [max(requests_per_level, 2 * concurrency) for concurrency in levels],
+        "n_requests": [max(_MIN_REQUESTS, requests_per_stream * concurrency) for concurrency in levels],
         "input_tokens": input_tokens,
         "output_tokens": output_tokens,
         "seed": seed,

@@ -31,7 +31,7 @@ def test_a_sweep_becomes_a_report(port):
         port=port,
         model="good",
         levels=[1, 4],
-        requests_per_level=4,
+        requests_per_stream=2,
         output_tokens=8,
         on_progress=told.append,
     )
@@ -45,7 +45,7 @@ def test_a_sweep_becomes_a_report(port):
 
 def test_a_refusing_service_is_a_critical_report(port):
     """A service that answers 429 is judged, with its own words as evidence."""
-    report = run_benchmark(FakeHost(), port=port, model="http-429", levels=[1], requests_per_level=2)
+    report = run_benchmark(FakeHost(), port=port, model="http-429", levels=[1], requests_per_stream=2)
     assert report.state is State.CRITICAL
     assert "too many requests" in report.checks[0].evidence[0]
 

@@ -1,0 +1,44 @@
+"""From an alias to a host that answers: the inventory's, or a rehearsal host started on first use."""
+
+import atexit
+
+from opslib.domain.host import Host
+from opslib.errors import OpslibError
+from opslib.hosts import open_host
+from opslib.hosts.inventory import load_inventory
+
+REHEARSAL = "rehearsal"
+DEFAULT_SCENARIO = "sampler-oom"
+
+_rehearsals: dict[str, object] = {}
+
+
+def is_rehearsal_alias(alias: str) -> bool:
+    """Whether `alias` means the practice host (`rehearsal` or `rehearsal:SCENARIO`)."""
+    return alias == REHEARSAL or alias.startswith(f"{REHEARSAL}:")
+
+
+def scenario_of(alias: str) -> str:
+    """The scenario that a rehearsal alias names.
+
+    >>> scenario_of("rehearsal"), scenario_of("rehearsal:healthy")
+    ('sampler-oom', 'healthy')
+    """
+    return alias.partition(":")[2] or DEFAULT_SCENARIO
+
+
+def open_bound_host(alias: str) -> Host:
+    """The host behind `alias`, not yet connected; a rehearsal host is started and ends with this process."""
+    if not is_rehearsal_alias(alias):
+        return open_host(load_inventory().settings(alias))
+    if alias not in _rehearsals:
+        from opslib.rehearsal.server import start_rehearsal  # noqa: PLC0415 - only a rehearsal needs the server
+
+        rehearsal = start_rehearsal(scenario_of(alias))
+        atexit.register(rehearsal.close)
+        _rehearsals[alias] = rehearsal
+    settings = _rehearsals[alias].settings  # type: ignore[attr-defined]
+    return open_host(settings.model_copy(update={"alias": alias}))
+
+
+__all__ = ["OpslibError", "is_rehearsal_alias", "open_bound_host", "scenario_of"]

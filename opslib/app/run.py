@@ -1,0 +1,114 @@
+"""One run of a runbook: its parameters, its host, its record, and the gate between its sections."""
+
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from opslib.app.binding import open_bound_host
+from opslib.app.catalogue import default_runs_dir
+from opslib.domain.host import Host
+from opslib.domain.parameters import schema_of, validate_parameters
+from opslib.domain.record import RunRecord, SectionRecord, new_record
+from opslib.domain.states import Outcome, State, Value, worst
+from opslib.records.folder import RunFolder
+from opslib.records.secrets import reference_secrets
+
+
+class SectionResult(Value):
+    """What a section answers: its state, the sentence an operator reads, and the JSON value kept in the record."""
+
+    state: State
+    summary: str
+    value: Any = None
+    is_final: bool = True  # False: critical, but a later section may cure it (a crash with a remedy)
+    exit_code: int | None = None  # where it isn't the state's own: 4 for a refusal
+
+
+class Run:
+    """What the sections of one notebook share."""
+
+    def __init__(self, parameters: Any, host: Host, folder: RunFolder, record: RunRecord) -> None:
+        self.parameters = parameters
+        self.host = host
+        self.folder = folder
+        self.record = record
+        self.answers: dict[str, Any] = {}  # what a section hands to later ones, by glossary name
+        self.results: dict[str, SectionResult] = {}
+        self.stopped_by: str | None = None
+
+    @property
+    def alias(self) -> str:
+        """The host's alias; every output names it."""
+        return self.host.settings.alias
+
+    @property
+    def is_headless(self) -> bool:
+        """Whether nobody is there to click."""
+        return bool(os.environ.get("OPSLIB_HEADLESS"))
+
+    def tell(self, kind: str, text: str, *, section: str = "", state: State | None = None, **more: object) -> None:
+        """Append one event to the record, and so to a terminal that follows it."""
+        event: dict[str, Any] = {"kind": kind, "section": section, "text": text, **more}
+        self.folder.append_event(event if state is None else {**event, "state": state.value})
+
+    def keep(self, name: str, result: SectionResult, *, started_at: datetime, duration_s: float) -> None:
+        """Record a section's answer; run again, a section replaces what it answered before."""
+        self.results[name] = result
+        section = SectionRecord(
+            name=name,
+            state=result.state,
+            summary=result.summary,
+            value=result.value,
+            started_at=started_at,
+            duration_s=round(duration_s, 3),
+        )
+        self.record = self.record.with_section(section)
+        self.folder.write_record(self.record)
+
+    def supersede(self, name: str, result: SectionResult) -> None:
+        """Let a later finding replace how an earlier section counts in the outcome; its record stays."""
+        self.results[name] = result
+
+    def judge(self) -> Outcome:
+        """The run's outcome: where it stopped and why, else the worst of what its sections answered."""
+        if self.stopped_by is not None:
+            stopper = self.results[self.stopped_by]
+            return Outcome(state=stopper.state, reason=f"stopped at {self.stopped_by}: {stopper.summary}")
+        if not self.results:
+            return Outcome(state=State.UNKNOWN, reason="no section was run")
+        state = worst(result.state for result in self.results.values())
+        summaries = [result.summary for result in self.results.values() if result.state is state]
+        return Outcome(state=state, reason=summaries[-1])
+
+    def finish(self, outcome: Outcome) -> None:
+        """Close the record with its outcome."""
+        stopper = self.results.get(self.stopped_by or "")
+        code = stopper.exit_code if stopper else None
+        self.record = self.record.finished(outcome, datetime.now(UTC)).model_copy(update={"exit_code": code})
+        self.folder.write_record(self.record)
+        self.tell("outcome", outcome.reason, state=outcome.state)
+
+
+def begin_run(runbook: str, namespace: Mapping[str, Any]) -> Run:
+    """Start a run of `runbook` with the parameters that stand in a notebook's `namespace` (pass `globals()`).
+
+    Raises Refused (BadParameter, UnknownName) before any host is contacted.
+    """
+    started_at = datetime.now(UTC)
+    schema = schema_of(runbook)
+    given = {name: namespace[name] for name in schema.model_fields if name in namespace}
+    parameters: Any = validate_parameters(runbook, given)
+    secrets = reference_secrets(parameters.references)
+    host = open_bound_host(parameters.host)
+    headless_folder = os.environ.get("OPSLIB_RUN_DIR")
+    if headless_folder:
+        folder = RunFolder.open(Path(headless_folder), secrets=secrets)
+    else:
+        folder = RunFolder.create(
+            default_runs_dir(), parameters.host, parameters.unit, runbook, started_at, secrets=secrets
+        )
+    record = new_record(runbook, parameters, host.settings, started_at=started_at)
+    folder.write_record(record)
+    return Run(parameters, host, folder, record)

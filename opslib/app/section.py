@@ -1,0 +1,91 @@
+"""The frame around each section of a runbook: gate, time, errors, record, events."""
+
+import functools
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from opslib.app.run import Run, SectionResult
+from opslib.domain.states import State
+from opslib.errors import OpslibError
+from opslib.views.panels import error_panel, skipped_panel
+from opslib.views.shown import Shown
+
+type Answer = tuple[SectionResult, Shown]
+
+
+def section(name: str) -> Callable[[Callable[[Run], Answer]], Callable[[Run], Shown]]:
+    """Make a function a section called `name`: skipped after a stop, its errors shown and recorded, never raised."""
+
+    def decorate(body: Callable[[Run], Answer]) -> Callable[[Run], Shown]:
+        @functools.wraps(body)
+        def run_section(run: Run) -> Shown:
+            with _framed(run, name) as frame:
+                if frame.is_open:
+                    frame.close(body(run))
+            return frame.shown
+
+        return run_section
+
+    return decorate
+
+
+def waiting_section(name: str) -> Callable[[Callable[[Run], Awaitable[Answer]]], Callable[[Run], Awaitable[Shown]]]:
+    """The same for a section that waits: its cell awaits it, so that buttons work meanwhile."""
+
+    def decorate(body: Callable[[Run], Awaitable[Answer]]) -> Callable[[Run], Awaitable[Shown]]:
+        @functools.wraps(body)
+        async def run_section(run: Run) -> Shown:
+            with _framed(run, name) as frame:
+                if frame.is_open:
+                    frame.close(await body(run))
+            return frame.shown
+
+        return run_section
+
+    return decorate
+
+
+class _Frame:
+    """One execution of a section: what it showed, and its entry in the record."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self.run = run
+        self.name = name
+        self.started_at = datetime.now(UTC)
+        self.start = time.monotonic()
+        # A section that is run again after it stopped the run (the cause is mended) opens the gate again.
+        self.is_open = run.stopped_by in (None, name)
+        self.shown = Shown.nothing()
+
+    def close(self, answer: Answer) -> None:
+        result, self.shown = answer
+        self.run.keep(self.name, result, started_at=self.started_at, duration_s=time.monotonic() - self.start)
+        self.run.tell("section-ended", result.summary, section=self.name, state=result.state)
+        does_stop = result.exit_code is not None or (result.state is State.CRITICAL and result.is_final)
+        self.run.stopped_by = self.name if does_stop else None
+
+    def fail(self, error: OpslibError) -> None:
+        error.host = error.host or self.run.alias
+        result = SectionResult(state=State.UNKNOWN, summary=str(error), exit_code=error.exit_code)
+        self.close((result, error_panel(self.run.alias, error)))
+
+    def skip(self) -> None:
+        stopper = self.run.stopped_by or ""
+        self.run.tell("section-skipped", f"not run: stopped at {stopper}", section=self.name)
+        self.shown = skipped_panel(self.name, stopper, self.run.results[stopper].summary)
+
+
+@contextmanager
+def _framed(run: Run, name: str) -> Iterator[_Frame]:
+    frame = _Frame(run, name)
+    if not frame.is_open:
+        frame.skip()
+        yield frame
+        return
+    run.tell("section-started", name, section=name)
+    try:
+        yield frame
+    except OpslibError as error:
+        frame.fail(error)

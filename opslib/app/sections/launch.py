@@ -1,0 +1,71 @@
+"""Start the unit and watch it."""
+
+from opslib.app.run import Run, SectionResult
+from opslib.app.section import Answer, waiting_section
+from opslib.app.watching import STATES, LaunchPanel, watch
+from opslib.domain.launch import LaunchState, LaunchStatus
+from opslib.domain.states import State
+from opslib.views.panels import next_runbook
+from opslib.views.shown import Shown
+from opslib.workflow.launch import start_unit
+
+
+@waiting_section("launch")
+async def launch(run: Run) -> Answer:
+    """Start the unit and watch both signals until it is ready, has crashed or failed, or the time is up."""
+    return await launch_once(run, "launch")
+
+
+async def launch_once(run: Run, section: str) -> Answer:
+    """One start, watched to its end; a crash is critical, but may still be cured by a remedy."""
+    run.tell("line", f"starting {run.parameters.unit}", section=section)
+    start = start_unit(run.host, run.parameters.unit)
+    status, panel = await watch(run, section, start)
+    run.answers["start"], run.answers["launch"] = start, status
+    result = SectionResult(
+        state=STATES.get(status.state, State.UNKNOWN),
+        summary=_summary(run, status),
+        value=launch_facts(status, panel),
+        is_final=not _may_be_cured(run, status),
+    )
+    return result, _continued(run, status)
+
+
+def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:
+    """What the record keeps of a launch: how it ended, when a crash happened and when it was seen, what was seen."""
+    crash = status.crash
+    delay_s = (crash.seen_at - crash.died_at).total_seconds() if crash and crash.died_at else None
+    return {
+        "state": status.state.value,
+        "reason": status.reason,
+        "elapsed_s": round(status.elapsed_s, 2),
+        "invocation_id": status.invocation_id,
+        "n_restarts": status.n_restarts,
+        "crash": crash.model_dump(mode="json") if crash else None,
+        "crash_seen_after_s": delay_s,
+        "timeline": [{"at_s": round(at_s, 2), "seen": text} for at_s, text in panel.timeline],
+    }
+
+
+def _summary(run: Run, status: LaunchStatus) -> str:
+    unit = run.parameters.unit
+    if status.state is LaunchState.READY:
+        return f"{unit} is ready: {status.reason}"
+    crash = status.crash
+    if crash and crash.died_at:
+        delay_s = (crash.seen_at - crash.died_at).total_seconds()
+        return f"{unit} {status.state.value} after {status.elapsed_s:.0f} s, seen {delay_s:.1f} s later: {crash.text}"
+    return f"{unit} {status.state.value}: {status.reason}"
+
+
+def _may_be_cured(run: Run, status: LaunchStatus) -> bool:
+    return status.crash is not None and run.record.runbook == "90-deploy"
+
+
+def _continued(run: Run, status: LaunchStatus) -> Shown:
+    """Nothing more for a good end (the panel is the answer); for a crash the runbook that goes on."""
+    if status.crash is None or run.record.runbook == "90-deploy":
+        return Shown.nothing()
+    unit, invocation = run.parameters.unit, status.crash.invocation_id
+    command = f"opslib run investigate-crash -p host={run.alias} -p unit={unit} -p invocation={invocation}"
+    return next_runbook(Shown("", ""), "40-investigate-crash", "Go on with", command)

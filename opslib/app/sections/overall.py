@@ -1,0 +1,37 @@
+"""The first and the last section of every runbook: who answers, and how it ended."""
+
+from opslib.app.run import Run, SectionResult
+from opslib.app.section import Answer, section
+from opslib.domain.states import State
+from opslib.views.panels import answer_panel
+from opslib.views.shown import Shown
+from opslib.workflow.facts import gather_identity
+
+
+@section("identify")
+def identify(run: Run) -> Answer:
+    """Who answers under this alias, before anything else is asked."""
+    who = gather_identity(run.host)
+    run.answers["identity"] = who
+    run.record = run.record.model_copy(update={"answered": who.model_dump(mode="json")})
+    rehearsal = " (the rehearsal host)" if run.host.settings.is_rehearsal else ""
+    summary = f"{who.user}@{who.hostname}{rehearsal} answers"
+    rows = [
+        ("hostname", who.hostname),
+        ("login", who.user),
+        ("boot id", who.boot_id),
+        ("kernel", who.kernel),
+        ("Python", who.python_version),
+    ]
+    result = SectionResult(state=State.OK, summary=summary, value=who.model_dump(mode="json"))
+    return result, answer_panel(run.alias, State.OK, summary, rows=rows, columns=("asked", "answer"))
+
+
+def outcome(run: Run) -> Shown:
+    """How the run ended: each section's state, the outcome with its reason, and where the record lies."""
+    verdict = run.judge()
+    run.finish(verdict)
+    rows = [(entry.name, entry.state) for entry in run.record.sections]
+    shown = answer_panel(run.alias, verdict.state, verdict.reason, rows=rows, columns=("section", "state"))
+    record = f"Record: runs/{run.folder.path.name}"
+    return Shown(shown.html + f"<p>{record}</p>", f"{shown.text}\n{record}")

@@ -1,0 +1,36 @@
+"""Is the download whole?"""
+
+from opslib.app.run import Run, SectionResult
+from opslib.app.section import Answer, section
+from opslib.domain.checkpoint import CheckpointReport
+from opslib.views.panels import answer_panel
+from opslib.workflow.verify import checkpoint_path, verify_checkpoint
+
+GB = 10**9
+N_SHOWN = 20
+COLUMNS = ("state", "finding", "file", "detail", "what to do")
+
+
+@section("verify-download")
+def verify_download(run: Run) -> Answer:
+    """Whether every file that the model needs is on the host and whole."""
+    path = checkpoint_path(run.host, run.parameters.model)
+    report = verify_checkpoint(run.host, path, level=getattr(run.parameters, "level", "headers"))
+    run.answers["checkpoint"] = report
+    rows = [(f.state, f.kind, f.path, f.detail, f.remedy) for f in report.findings[:N_SHOWN]]
+    notes = [path, *_notes(report)]
+    if len(report.findings) > N_SHOWN:
+        notes.append(f"{len(report.findings) - N_SHOWN} more findings are in the record")
+    for finding in report.findings[:N_SHOWN]:
+        run.tell("line", f"{finding.path}: {finding.detail}", section="verify-download", state=finding.state)
+    value = report.model_dump(mode="json", exclude={"config"})
+    shown = answer_panel(run.alias, report.state, report.summary, rows=rows, columns=COLUMNS, notes=notes)
+    return SectionResult(state=report.state, summary=report.summary, value=value), shown
+
+
+def _notes(report: CheckpointReport) -> list[str]:
+    if not report.n_shards:
+        return []
+    sizes = ", ".join(f"{dtype} {size / GB:.1f} GB" for dtype, size in report.bytes_by_dtype.items())
+    commit = f"; commit {report.commit[:12]}" if report.commit else ""
+    return [f"{report.n_parameters / GB:.1f}B parameters ({sizes}){commit}; headers read in {report.duration_s:.2f} s"]

@@ -1,0 +1,133 @@
+"""A launch on the screen and in the record: the tracker's updates feed one panel and one event file."""
+
+import time
+from collections import deque
+from typing import Any
+
+from opslib.app.live import iterate
+from opslib.app.run import Run
+from opslib.domain.facts.gpu import Gpu
+from opslib.domain.launch import JournalSeen, LaunchState, LaunchStatus
+from opslib.domain.states import State
+from opslib.views.launch import N_JOURNAL_LINES, launch_panel
+from opslib.views.shown import Shown
+from opslib.workflow.launch import LaunchUpdate, Start, watch_launch
+
+GIB = 2**30
+_REFRESH_S = 0.25  # a panel is repainted at most this often; its last state always
+
+STATES = {
+    LaunchState.READY: State.OK,
+    LaunchState.CRASHED: State.CRITICAL,
+    LaunchState.FAILED: State.CRITICAL,
+    LaunchState.TIMED_OUT: State.CRITICAL,
+    LaunchState.STALLED: State.WARNING,
+}
+
+
+class LaunchPanel:
+    """What is shown of one launch: repainted while it goes on, and its last state stays in the file."""
+
+    def __init__(self, run: Run, section: str) -> None:
+        self._run = run
+        self._section = section
+        self._journal: deque[str] = deque(maxlen=N_JOURNAL_LINES)
+        self._handle: Any = None
+        self._painted_at = 0.0
+        self.timeline: list[tuple[float, str]] = []
+        self.status: LaunchStatus | None = None
+
+    def take(self, update: LaunchUpdate) -> None:
+        """Take one update in: to the record what changed, to the screen the whole picture."""
+        self.status = update.status
+        if isinstance(update.event, JournalSeen) and update.event.entry.message.strip():
+            self._journal.append(update.event.entry.message.rstrip())
+        for change in update.changes:
+            if change.what in {"invocation", "crash"}:
+                continue
+            text = change.text if change.what in {"phase", "state"} else f"{change.what}: {change.text}"
+            self._remember(update.status.elapsed_s, change.what, text)
+        is_final = update.status.state.is_final
+        if is_final or time.monotonic() - self._painted_at > _REFRESH_S:
+            self._paint()
+
+    def _remember(self, at_s: float, what: str, text: str) -> None:
+        self._run.tell("progress" if what == "phase" else "line", text, section=self._section, elapsed_s=round(at_s, 1))
+        is_same_phase = what == "phase" and self.timeline and self.timeline[-1][1].rstrip(" %0123456789") == text.rstrip(
+            " %0123456789"
+        )
+        if is_same_phase:
+            self.timeline[-1] = (self.timeline[-1][0], text)
+        else:
+            self.timeline.append((at_s, text))
+
+    def shown(self) -> Shown:
+        """The picture as it stands."""
+        assert self.status is not None
+        state = STATES.get(self.status.state, State.UNKNOWN)
+        summary = f"{self._run.parameters.unit} {self.status.state.value}"
+        if self.status.reason:
+            summary += f": {self.status.reason}"
+        percent = self.status.percent if not self.status.state.is_final else None
+        return launch_panel(
+            self._run.alias,
+            state,
+            summary,
+            signals=_signals(self.status),
+            percent=percent,
+            timeline=self.timeline,
+            journal=list(self._journal),
+        )
+
+    def _paint(self) -> None:
+        from IPython.display import display  # noqa: PLC0415 - only where somebody looks
+
+        bundle = self.shown()._repr_mimebundle_()
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        elif self._handle is not None:
+            self._handle.update(bundle, raw=True)
+        self._painted_at = time.monotonic()
+
+
+async def watch(run: Run, section: str, start: Start) -> tuple[LaunchStatus, LaunchPanel]:
+    """Watch a start to its end: ready, crashed, failed, or the time is up."""
+    panel = LaunchPanel(run, section)
+    parameters = run.parameters
+    updates = iterate(
+        lambda: watch_launch(
+            run.host,
+            parameters.unit,
+            port=parameters.port,
+            timeout_s=parameters.ready_timeout_s,
+            start=start,
+            has_gpus=bool(parameters.gpus),
+        )
+    )
+    async for update in updates:
+        panel.take(update)
+    assert panel.status is not None
+    return panel.status, panel
+
+
+def _signals(status: LaunchStatus) -> list[tuple[str, str]]:
+    health = "closed" if status.health_status_code is None else str(status.health_status_code)
+    rows = [
+        ("systemd", f"{status.active_state} ({status.sub_state})" if status.active_state else "not asked yet"),
+        ("/health", health),
+        ("phase", _phase(status)),
+        ("restarts", str(status.n_restarts)),
+        ("invocation", status.invocation_id or "–"),
+        ("elapsed", f"{status.elapsed_s:.1f} s"),
+    ]
+    return rows + [(f"GPU {gpu.index}", _memory(gpu)) for gpu in status.gpus if gpu.memory_used_bytes]
+
+
+def _phase(status: LaunchStatus) -> str:
+    if status.phase is None:
+        return "–"
+    return status.phase.title if status.percent is None else f"{status.phase.title} {status.percent} %"
+
+
+def _memory(gpu: Gpu) -> str:
+    return f"{gpu.memory_used_bytes / GIB:.1f} of {gpu.memory_total_bytes / GIB:.1f} GiB"
