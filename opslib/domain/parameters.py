@@ -1,29 +1,26 @@
 """One schema per runbook: for the notebook's parameters cell, the command line and YAML files alike."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
+from opslib.domain.problems import (
+    ALIAS,
+    CAUSE,
+    INVOCATION,
+    LINE,
+    MAYBE_LINE,
+    UNIT,
+    VARIABLE,
+    VERSION,
+    nearest,
+    problems_of,
+)
 from opslib.domain.redaction import says_secret
 from opslib.errors import BadParameter, UnknownName
-
-# pattern of a text -> how a message words it
-_FORMS = {
-    r"^[^\x00-\x1f\x7f]+$": "a text on one line, not empty",
-    r"^[^\x00\r\n]*$": "a text on one line",
-    r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$": "an alias of hosts.toml: letters, digits, . _ : @ -",
-    r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]{0,200}$": "a unit name: letters, digits, _ . @ : -",
-    r"^[A-Za-z_][A-Za-z0-9_]{0,127}$": "a variable's name: letters, digits, _",
-    r"^\d+\.\d+(\.\d+)?([A-Za-z0-9.+-]*)$": 'a version such as "0.15"',
-    r"^[a-z0-9-]+/[a-z0-9-]+$": "a cause such as gpu-memory/sampler-warmup",
-    r"^(|-[1-9]\d?|0|[0-9a-f]{32})$": '"-1", "-2", ..., "" or "0" for the current one, or an invocation id',
-}
-LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION = _FORMS
 
 Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=LINE)]
 Alias = Annotated[str, Field(pattern=ALIAS)]
@@ -256,63 +253,5 @@ def validate_parameters(runbook: str, given: Mapping[str, Any]) -> Parameters:
     try:
         return schema.model_validate(dict(given))
     except ValidationError as error:
-        lines = dict.fromkeys(_problems(runbook, error, list(schema.model_fields)))
+        lines = dict.fromkeys(problems_of(error, runbook, list(schema.model_fields)))
     raise BadParameter("\n".join(lines))
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """The end of a sentence that offers the nearest known name, or all of them.
-
-    >>> nearest("prot", ["port", "host"]), nearest("x", ["port", "host"])
-    ('; did you mean port?', '; known: port, host')
-    """
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}" if known else ""
-
-
-# pydantic's error type -> what was expected
-_EXPECTED = {
-    "int_type": "a whole number",
-    "float_type": "a number",
-    "string_type": "a text (in YAML and Python: in quotes)",
-    "list_type": "a list, as in [0, 1]",
-    "dict_type": "names with values, as in {NAME: value}",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
-    "literal_error": "{expected}",
-    "too_short": "at least {min_length} of them",
-    "too_long": "at most {max_length} of them",
-    "string_too_short": "not empty",
-    "string_too_long": "at most {max_length} characters",
-}
-
-
-def _problems(runbook: str, error: ValidationError, known: Sequence[str]) -> Iterator[str]:
-    for detail in error.errors(include_url=False):
-        place = [str(part) for part in detail["loc"]]
-        name = ".".join(part for part in place if part != "[key]")
-        if detail["type"] == "extra_forbidden":
-            yield f"{name}: unknown parameter of {runbook}{nearest(name, known)}"
-        elif detail["type"] == "value_error":
-            sentence = str(detail["ctx"]["error"])
-            yield f"{name}: {sentence}" if name else sentence
-        else:
-            yield f"{name}: {_expectation(detail)}, not {_shown(place, detail['input'])}"
-
-
-def _expectation(detail: ErrorDetails) -> str:
-    context = detail.get("ctx", {})
-    if detail["type"] == "string_pattern_mismatch":
-        return f"expected {_FORMS[context['pattern']]}"
-    phrase = _EXPECTED.get(detail["type"])
-    return f"expected {phrase.format(**context)}" if phrase else detail["msg"][:1].lower() + detail["msg"][1:]
-
-
-def _shown(place: Sequence[str], value: object) -> str:
-    """The offending value for a message, but for one that may be a secret."""
-    if any(says_secret(part) for part in place):
-        return "what was given"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

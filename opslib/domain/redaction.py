@@ -96,6 +96,8 @@ def _redact_cell_part(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
         return _redact_known_only(value, secrets)
     if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
         return redact("".join(value), secrets).splitlines(keepends=True)  # a secret may span two lines
+    if isinstance(value, str):
+        return _redact_named(key, value, secrets)
     if isinstance(value, list):
         return [_redact_cell_part("", item, secrets) for item in value]
     if isinstance(value, Mapping):
@@ -130,7 +132,8 @@ def _written_forms(secret: str) -> set[str]:
     """How a secret may be written: plain, in JSON (once and twice), as a Python literal, in URLs, HTML, base64."""
     once = json.dumps(secret)[1:-1]
     forms = {secret, once, json.dumps(secret, ensure_ascii=False)[1:-1], json.dumps(once)[1:-1], repr(secret)[1:-1]}
-    forms |= {quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    for encoded in (quote(secret), quote(secret, safe=""), quote_plus(secret)):
+        forms |= {encoded, re.sub("%..", lambda match: match.group().lower(), encoded)}
     forms.add(
         secret.replace("&", "&amp;")
         .replace("<", "&lt;")
