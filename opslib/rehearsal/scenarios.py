@@ -24,17 +24,16 @@ class Before(Value):
     """Something that is done to the host before the deploy begins.
 
     remove_file and truncate_file: `path` is relative to the checkpoint. listen: a foreign program holds `port`.
-    hold_gpu_memory: a foreign process holds `gib` on each of `gpus`. engine_flags: appended to the unit's command.
+    hold_gpu_memory: a foreign process holds `gib` on each of `gpus`.
     """
 
-    kind: Literal["remove_file", "truncate_file", "listen", "hold_gpu_memory", "engine_flags"]
+    kind: Literal["remove_file", "truncate_file", "listen", "hold_gpu_memory"]
     path: str | None = None
     to_bytes: int | None = None  # truncate_file: the size left
     port: int | None = None
     program: str | None = None
     gpus: tuple[int, ...] = ()
     gib: float | None = None
-    flags: tuple[str, ...] = ()
 
 
 class Scenario(Value):

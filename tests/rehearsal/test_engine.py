@@ -259,6 +259,54 @@ def test_latency_grows_with_load(serving):
     assert 1.3 * one < many < 20 * one
 
 
+def test_the_same_prompt_hits_the_prefix_cache(serving):
+    """A second request with a long common beginning finds its blocks; another prompt finds none."""
+
+    def hits():
+        return float(re.search(r"prefix_cache_hits_total\{.*\} (.*)", serving.ask("GET", "/metrics")[1])[1])
+
+    before = hits()
+    serving.ask("POST", "/v1/completions", {"prompt": "first " * 100, "max_tokens": 1})
+    assert hits() == before
+    serving.ask("POST", "/v1/completions", {"prompt": "first " * 100, "max_tokens": 1})
+    assert hits() == before + 144  # 9 whole blocks of the 150 tokens
+
+
+def test_processes_have_vllm_s_names(serving):
+    """What ss and the kernel show: cut to 15 characters."""
+    worker = serving.workers()[0]
+    status = Path(f"/proc/{worker}/status").read_text()
+    assert Path(f"/proc/{worker}/comm").read_text() == "VLLM::Worker_TP\n"
+    parent = re.search(r"PPid:\s+(\d+)", status)[1]
+    assert Path(f"/proc/{parent}/comm").read_text() == "VLLM::EngineCor\n"
+
+
+def test_requests_queue_over_the_limit_and_end_with_their_client(standin, large):
+    """At --max-num-seqs 2 a third stream waits; a client that hangs up frees its place."""
+    here = standin("healthy")
+    process = here.start(large, *STORY, "--max-num-seqs", "2")
+    here.wait_ready(process)
+    body = json.dumps({"prompt": "x", "max_tokens": 5000, "ignore_eos": True, "stream": True}).encode()
+    clients = []
+    for _ in range(3):
+        clients.append(socket.create_connection(("127.0.0.1", here.port)))
+        clients[-1].sendall(b"POST /v1/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    time.sleep(0.3)
+
+    def counts():
+        text = here.ask("GET", "/metrics")[1]
+        return [float(re.search(rf"num_requests_{one}\{{.*\}} (.*)", text)[1]) for one in ("running", "waiting")]
+
+    assert counts() == [2, 1]
+    clients[0].close()
+    time.sleep(0.3)
+    assert counts() == [2, 0]
+    clients[1].close()
+    clients[2].close()
+    time.sleep(0.3)
+    assert counts() == [0, 0]
+
+
 def test_sampler_warmup_runs_out_of_memory(standin, large):
     """At 0.95 and 1024 sequences every rank dies in three layers of tracebacks, and the status is 1."""
     here = standin("sampler-oom")

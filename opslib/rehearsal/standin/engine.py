@@ -18,7 +18,7 @@ from opslib.rehearsal.standin.engine_core import EngineCore
 from opslib.rehearsal.standin.engine_flags import TOP_USAGE, parse_serve
 from opslib.rehearsal.standin.engine_http import Connection
 from opslib.rehearsal.standin.engine_load import Load
-from opslib.rehearsal.standin.engine_log import Log
+from opslib.rehearsal.standin.engine_log import Log, name_process
 from opslib.rehearsal.standin.engine_memory import kv_bytes_per_token, kv_tokens, memory_sums, with_defaults
 from opslib.rehearsal.standin.engine_plan import Plan
 from opslib.rehearsal.standin.ledger import load_settings, open_ledger
@@ -58,6 +58,7 @@ class Server:
 
     def run(self) -> int:
         """The exit status."""
+        name_process("vllm")
         self.log_banner()
         listener = self.bind()
         plan = self.plan()

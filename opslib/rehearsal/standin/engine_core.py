@@ -12,7 +12,7 @@ import time
 from typing import Any, Dict, List, NoReturn, Optional
 
 from opslib.rehearsal.standin import engine_tracebacks as tb
-from opslib.rehearsal.standin.engine_log import Log
+from opslib.rehearsal.standin.engine_log import Log, name_process
 from opslib.rehearsal.standin.engine_memory import GIB, KV_BLOCK_TOKENS, kv_bytes_per_token, kv_tokens
 from opslib.rehearsal.standin.engine_plan import Plan
 from opslib.rehearsal.standin.engine_worker import Worker
@@ -54,6 +54,7 @@ class EngineCore:
 
     def run(self) -> NoReturn:
         """Start, serve until told to stop, and end with vLLM's words."""
+        name_process("VLLM::EngineCore")
         signal.signal(signal.SIGTERM, lambda *_: self.end(0))
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import Iterable
@@ -113,3 +114,9 @@ class Log:
 def clock(seconds: float) -> str:
     """`01:07`, as tqdm writes times."""
     return "%02d:%02d" % divmod(int(seconds), 60)
+
+
+def name_process(title: str) -> None:
+    """The name that ss, top and the kernel's own lines show (they cut it to 15 characters)."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="utf-8") as file:
+        file.write(title)

@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from opslib.rehearsal.standin import engine_tracebacks as tb
-from opslib.rehearsal.standin.engine_log import Log
+from opslib.rehearsal.standin.engine_log import Log, name_process
 from opslib.rehearsal.standin.engine_memory import GIB
 from opslib.rehearsal.standin.engine_plan import Plan, StageError
 
@@ -28,12 +28,14 @@ class Worker:
         self.link = link
         world = int(plan.flags["tensor_parallel_size"])
         self.log = Log("Worker_TP%d" % rank if world > 1 else "Worker")
+        self.title = "VLLM::" + self.log.process
         self.gpu = plan.gpus[rank]
         self.held = 0
         self.is_warm = False
 
     def run(self) -> NoReturn:
         """Serve stages until the parent is gone or says stop."""
+        name_process(self.title)
         signal.signal(signal.SIGTERM, lambda *_: self.end())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         stages = {"start": self.start, "profile": self.profile, "warmup": self.warmup}
@@ -261,7 +263,7 @@ class Worker:
             error = self.out_of_memory(min(extra, 1.13))
             raise StageError(tb.traceback_lines(frames, error), error.partition(": ")[2])
         self.held = held
-        self.plan.ledger.hold({self.gpu: held}, "VLLM::" + self.log.process)
+        self.plan.ledger.hold({self.gpu: held}, self.title)
 
     def free_gib(self) -> float:
         """What is free on this GPU now."""
