@@ -1,0 +1,65 @@
+"""`opslib diagnose`: offline, from a file or standard input, in plain text or one JSON document."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from opslib.cli.main import call
+
+CRASH = """\
+INFO 11-29 18:15:03 Starting to load model
+(Worker_TP2 pid=7) ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.53 GiB.
+(Worker_TP2 pid=7) ERROR RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests.
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
+"""
+KEYS = {"cause", "confidence", "summary", "evidence", "consequences", "ruled_out", "remedies", "invocations"}
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "engine.log"
+    path.write_text(CRASH)
+    return str(path)
+
+
+def test_cause_is_named_with_its_lines(log, capsys):
+    """A crash is exit code 2: its cause, the deciding line by number, and a way out."""
+    assert call(["diagnose", log]) == 2
+    told = capsys.readouterr().out
+    assert told.startswith("✗ gpu-memory/sampler-warmup (high confidence)")
+    assert "line 3" in told
+    assert "remedy: " in told
+
+
+def test_json_has_the_shape_that_is_promised(log, capsys):
+    """--json is one document with exactly the promised keys; lines are counted from 0."""
+    assert call(["diagnose", log, "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) == KEYS
+    assert document["cause"] == "gpu-memory/sampler-warmup"
+    assert 2 in [evidence["line"] for evidence in document["evidence"]]
+
+
+def test_standard_input(capsys, monkeypatch):
+    """- reads standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(CRASH.encode())))
+    assert call(["diagnose", "-", "--format", "text"]) == 2
+    assert "sampler-warmup" in capsys.readouterr().out
+
+
+def test_nothing_to_go_by_is_unknown(tmp_path, capsys):
+    """An empty file is exit code 3: unknown rather than a guess."""
+    (tmp_path / "empty").touch()
+    assert call(["diagnose", str(tmp_path / "empty")]) == 3
+    assert capsys.readouterr().out.startswith("? unknown  ")
+
+
+def test_properties_are_read(log, tmp_path, capsys):
+    """--show takes a saved `systemctl show`; one that isn't there is refused."""
+    show = tmp_path / "properties.txt"
+    show.write_text("LoadState=loaded\nActiveState=failed\nSubState=failed\nResult=exit-code\nNRestarts=1\n")
+    assert call(["diagnose", log, "--show", str(show)]) == 2
+    assert call(["diagnose", log, "--show", str(tmp_path / "none")]) == 4
+    assert "does not exist" in capsys.readouterr().err
