@@ -1,11 +1,15 @@
 """The stand-in engine's sums against results worked out by hand."""
 
+import json
+from importlib import resources
+
 import pytest
 
 from opslib.rehearsal.scenarios import load_scenario
 from opslib.rehearsal.standin.engine_flags import human_int, table
 from opslib.rehearsal.standin.engine_memory import kv_bytes_per_token, kv_tokens, memory_sums, with_defaults
 
+KNOWN = resources.files("opslib.domain.data") / "vllm_flags.json"  # of all versions
 FULL, HALF = 200064, 100032
 MINIMAX = {
     "num_hidden_layers": 62,
@@ -85,8 +89,9 @@ def test_default_sequences_follow_the_gpu(total, sequences):
 
 
 def test_flag_table_is_sound():
-    """No flag twice, and sizes with a suffix are read as vLLM reads them."""
+    """No flag twice, none that no vLLM has, and sizes with a suffix are read as vLLM reads them."""
     names = [name for name, _, _ in table()]
+    assert set(names) <= {flag.removeprefix("--") for flag in json.loads(KNOWN.read_text())}
     assert len(names) == len(set(names))
     assert {"max-num-seqs", "tensor-parallel-size", "enforce-eager", "served-model-name"} <= set(names)
     assert (human_int("8k"), human_int("8K"), human_int("131072")) == (8000, 8192, 131072)

@@ -64,6 +64,18 @@ return-tokens-as-token-ids bool|disable-frontend-multiprocessing bool|enable-req
 enable-auto-tool-choice bool|tool-call-parser str|tool-parser-plugin str|tool-server str|log-config-file str
 max-log-len int|disable-fastapi-docs bool|enable-prompt-tokens-details bool|enable-server-load-tracking bool
 enable-force-include-usage bool|enable-tokenizer-info-endpoint bool|enable-log-outputs bool|h11-max-header-count int
+allow-deprecated-quantization bool|allowed-local-media-path str|allowed-media-domains list|cudagraph-metrics bool
+data-parallel-external-lb bool|data-parallel-hybrid-lb bool|data-parallel-start-rank int|ubatch-size int
+dbo-decode-token-threshold int|dbo-prefill-token-threshold int|enable-dbo bool|dcp-kv-cache-interleave-size int
+cp-kv-cache-interleave-size int|default-mm-loras json|disable-cascade-attn bool|enable-layerwise-nvtx-tracing bool
+enable-log-deltas bool|enable-mfu-metrics bool|enable-prompt-embeds bool|exclude-tools-when-tool-choice-none bool
+expert-placement-strategy str=linear,round_robin|fully-sharded-loras bool|h11-max-incomplete-event-size int
+io-processor-plugin str|kv-cache-metrics-sample float|kv-offloading-backend str|kv-offloading-size float
+log-error-stack bool|logits-processor-pattern str|logits-processors list|logprobs-mode str|mamba-block-size int
+max-cpu-loras int|max-long-partial-prefills int|mm-encoder-attn-backend str|mm-processor-cache-type str=lru,shm
+mm-shm-cache-max-object-size-mb int|override-attention-dtype str|pooler-config json|video-pruning-rate float
+prefill-context-parallel-size int|pt-load-map-location str|ray-workers-use-nsight bool|reasoning-parser-plugin str
+ssl-ciphers str|tokens-only bool|worker-cls str|worker-extension-cls str
 """
 SHORT = {
     "-tp": "--tensor-parallel-size",
