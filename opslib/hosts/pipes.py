@@ -9,6 +9,7 @@ from typing import Protocol, Self
 HEARTBEAT_S = 20.0
 LINK_TIMEOUT_S = 120.0  # several heartbeats: a program on the host may then assume that nobody listens
 _INLINE_BYTES = 32_768  # fits into every pipe and window, so writing it cannot block
+_CLOSE_S = 8.0  # a tree gets 2 s after SIGTERM, then SIGKILL
 _KEPT_ERROR_BYTES = 65_536
 
 
@@ -112,7 +113,7 @@ class Lines:
     def __iter__(self) -> Iterator[bytes]:
         rest = bytearray()
         with contextlib.suppress(OSError):
-            while chunk := self._pipe.read(None):
+            while (chunk := self._pipe.read(None)) and not self._closing.is_set():
                 rest += chunk
                 *lines, tail = rest.split(b"\n")
                 rest = bytearray(tail)
@@ -135,7 +136,8 @@ class Lines:
             self._closing.set()
             with contextlib.suppress(OSError):
                 self._pipe.end_input()
-            status = self._pipe.wait(8.0)
+            threading.Thread(target=self._discard, daemon=True).start()
+            status = self._pipe.wait(_CLOSE_S)
             self.exit_status = status if self.exit_status is None else self.exit_status
             self._pipe.close()
 
@@ -150,6 +152,12 @@ class Lines:
             self._pipe.write(given)
             while not self._closing.wait(HEARTBEAT_S):
                 self._pipe.write(b"\n")
+
+    def _discard(self) -> None:
+        """Read what is left, so that nobody on the way waits to get rid of it."""
+        with contextlib.suppress(OSError):
+            while self._pipe.read(_CLOSE_S):
+                pass
 
     def _keep_errors(self) -> None:
         with contextlib.suppress(OSError):

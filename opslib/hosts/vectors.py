@@ -1,6 +1,7 @@
 """Argument vectors as they are really started: bounded in time, privileged when asked, and their refusals."""
 
 import secrets
+import shlex
 from collections.abc import Sequence
 
 from opslib.domain.host import CommandResult, HostSettings
@@ -52,7 +53,7 @@ def checked_vector(argv: Sequence[str]) -> list[str]:
         raise BadParameter(f"an argument vector is a list that begins with a program, not {argv!r}")
     if any("\0" in argument for argument in vector):
         raise BadParameter("an argument cannot hold a NUL byte", hint="send it on standard input")
-    if sum(len(argument.encode("utf-8", "surrogateescape")) + 3 for argument in vector) > MAX_VECTOR_BYTES:
+    if len(shlex.join(vector).encode("utf-8", "surrogateescape")) > MAX_VECTOR_BYTES:
         raise BadParameter(f"arguments of more than {MAX_VECTOR_BYTES} bytes", hint="send them on standard input")
     return vector
 
