@@ -56,7 +56,7 @@ class Diagnosis(Value):
     ruled_out: tuple[RuledOut, ...] = ()
     remedies: tuple[Remedy, ...] = ()
     invocations: tuple[Invocation, ...] = ()
-    captured: dict[str, str] = {}
+    captured: Mapping[str, str] = {}
 
     @property
     def exit_code(self) -> int:

@@ -57,7 +57,7 @@ def judge_run(run: Run) -> RunVerdict:
     return RunVerdict(
         invocation_id=run.invocation_id,
         ending=ending,
-        matches=tuple(_ordered(run, counted, success)),
+        matches=tuple(_ordered(counted, success)),
         first_line=run.lines[0].index,
         last_line=run.lines[-1].index,
         phase=run.lines[-1].phase,
@@ -96,7 +96,7 @@ def _stop_on_request(run: Run, signs: set[int], successes: set[int]) -> int | No
     return None
 
 
-def _ordered(run: Run, matches: list[Match], success: int) -> list[Match]:
+def _ordered(matches: list[Match], success: int) -> list[Match]:
     """The matches that count, the deciding one first.
 
     What was printed before the last success belongs to something that passed, unless it is a warning that explains.

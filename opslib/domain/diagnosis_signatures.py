@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Literal
@@ -14,7 +15,8 @@ from opslib.domain.states import Value
 Confidence = Literal["high", "medium", "low"]
 _QUIET = frozenset({"INFO", "DEBUG"})
 _CODE = re.compile(
-    r"\s{4,}(?:raise |return |await |with |yield |assert |from |import |if |for |[\^~]+$|[\w.\[\], ]{1,80} = |[\w.]{1,80}\(|\"|')"
+    r"\s{4,}(?:(?:raise|return|await|with|yield|assert|from|import|if|for) |[\^~]+$"
+    r"|[\w.\[\], ]{1,80} = |[\w.]{1,80}\(|\"|')"
 )
 
 
@@ -46,7 +48,7 @@ class Match(Value):
     position: int  # in its run
     line: int  # in the input
     tier: int
-    captured: dict[str, str] = {}
+    captured: Mapping[str, str] = {}
     is_quoted: bool = False  # a wrapper repeats what another process said
 
     @property
@@ -134,19 +136,20 @@ def _match(run: Run, position: int, line: Line, signatures: tuple[Signature, ...
 def _holds(signature: Signature, run: Run, position: int, first_error: int) -> bool:
     """Whether level, phase, order and frames fit; the pattern itself is looked at after that."""
     line = run.lines[position]
-    if signature.is_code != bool(line.voice == "program" and _CODE.match(line.text)):
-        return False
-    is_quiet = line.level in _QUIET or (line.level == "WARNING" and not signature.warns)
-    if line.voice == "program" and is_quiet and signature.level != "any":
-        return False
-    if signature.phase and line.phase not in signature.phase:
-        return False
-    if signature.only_first and position > first_error:
-        return False
-    if signature.is_fatal and line.phase == "serving" and line.process.startswith("APIServer"):
-        return False
-    if not signature.frames:
-        return True
+    is_fit = (
+        signature.is_code == bool(line.voice == "program" and _CODE.match(line.text))
+        and (signature.level == "any" or not _is_quiet(line, signature))
+        and (not signature.phase or line.phase in signature.phase)
+        and not (signature.only_first and position > first_error)
+        and not (signature.is_fatal and line.phase == "serving" and line.process.startswith("APIServer"))
+    )
+    if not is_fit or not signature.frames:
+        return is_fit
     if not _compiled(signature.pattern).search(line.text):
         return False
     return bool(_compiled(signature.frames).search(run.frames_before(position)))
+
+
+def _is_quiet(line: Line, signature: Signature) -> bool:
+    """Whether the line's own level says that it is no error."""
+    return line.voice == "program" and (line.level in _QUIET or (line.level == "WARNING" and not signature.warns))

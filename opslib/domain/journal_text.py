@@ -17,12 +17,12 @@ _TELLING = (b"rror", b"xception", b"ail", b"raceback", b"systemd", b"kernel", b"
 
 
 def parse_input(text: str | bytes | Iterable[bytes], format: Format = "auto") -> tuple[JournalEntry, ...]:  # noqa: A002
-    """The entries in a text, each with its 0-based place: the journal object's, or the line's.
+    r"""The entries in a text, each with its 0-based place: the journal object's, or the line's.
 
     Never raises; bytes that are no UTF-8 become U+FFFD, a line that is no JSON counts as text. Runs of lines that
     only say that requests are served are kept by their ends, and of a very long input the ends: what decides is there.
 
-    >>> [entry.line for entry in parse_input("first\\nValueError: second\\n")]
+    >>> [entry.line for entry in parse_input("first\nValueError: second")]
     [0, 1]
     """
     lines = _lines(text)

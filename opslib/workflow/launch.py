@@ -3,7 +3,8 @@
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -167,7 +168,7 @@ def _events(
             yield from _read_events(stream, clock=clock, deadline=deadline)
     except HostUnreachable as error:
         yield LinkLost(at=clock(), reason=error.message)
-    _pause(min(_RECONNECT_S, max(0.0, (deadline - clock()).total_seconds())))
+    pause(min(_RECONNECT_S, max(0.0, (deadline - clock()).total_seconds())))
 
 
 def _read_events(stream: LineStream, *, clock: Callable[[], datetime], deadline: datetime) -> Iterator[LaunchEvent]:
@@ -205,7 +206,8 @@ def _pump(stream: LineStream, lines: "queue.Queue[bytes | OpslibError | None]") 
     lines.put(None)
 
 
-def _pause(seconds: float) -> None:
+def pause(seconds: float) -> None:
+    """Waits."""
     threading.Event().wait(seconds)
 
 
@@ -228,15 +230,9 @@ def parse_watch_line(line: bytes) -> LaunchEvent | None:
     return None
 
 
-def last_update(
-    updates: Iterator[LaunchUpdate], on_update: Sequence[Callable[[LaunchUpdate], None]] = ()
-) -> LaunchStatus:
-    """Runs a watch to its end, telling each listener, and says how it ended."""
-    status: LaunchStatus | None = None
-    for update in updates:
-        status = update.status
-        for listener in on_update:
-            listener(update)
+def last_status(updates: Iterable[LaunchUpdate]) -> LaunchStatus:
+    """Runs a watch to its end and says how it ended; raises CouldNotFindOut where nothing was seen."""
+    status = next((update.status for update in deque(updates, maxlen=1)), None)
     if status is None:
         raise CouldNotFindOut("the watch ended before anything was seen")
     return status

@@ -1,0 +1,217 @@
+"""Gather what a failed start left behind, before anything is changed, and say why it failed."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from opslib.domain.diagnosis import Diagnosis, diagnose
+from opslib.domain.facts.gpu import (
+    Gpu,
+    GpuProcess,
+    gpu_memory_command,
+    gpu_processes_command,
+    parse_gpu_memory,
+    parse_gpu_processes,
+)
+from opslib.domain.facts.journal import JournalEntry, journal_command, kernel_command
+from opslib.domain.facts.ports import Listener, listeners_command, parse_listeners
+from opslib.domain.facts.systemd import UnitStatus, parse_unit_show, show_unit_command, unit_name
+from opslib.domain.host import Host
+from opslib.domain.journal_text import parse_input
+from opslib.domain.states import Value
+from opslib.errors import CommandTimedOut, OpslibError, Refused, UnexpectedAnswer
+from opslib.workflow.launch import pause, utc_now
+
+_MARGIN = timedelta(seconds=5)
+_JOURNAL_TIMEOUT_S = 120.0
+_PORT_IN_USE = "configuration/port-in-use"
+T = TypeVar("T")
+
+
+class Evidence(Value):
+    """All that was gathered about one start; `missing` says what could not be had, and why."""
+
+    unit: str
+    invocation_id: str
+    gathered_at: datetime
+    journal: tuple[JournalEntry, ...] = ()
+    journal_text: str = ""  # as the host gave it, for the record
+    kernel: tuple[JournalEntry, ...] = ()
+    status: UnitStatus | None = None
+    unit_text: str = ""  # `systemctl cat`: the file with its drop-ins
+    gpus: tuple[Gpu, ...] = ()
+    gpu_processes: tuple[GpuProcess, ...] = ()
+    listeners: tuple[Listener, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Investigation(Value):
+    """The evidence, and the verdict that it supports."""
+
+    evidence: Evidence
+    diagnosis: Diagnosis
+
+
+class _Gatherer:
+    """Asks one thing after the other; what cannot be had is noted, not raised."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.missing: list[str] = []
+
+    def ask(self, what: str, argv: tuple[str, ...], *, sudo: bool, timeout_s: float = 30.0) -> str:
+        """The command's standard output, "" where it can't be had."""
+        try:
+            result = self.host.run(argv, sudo=sudo and self.host.settings.sudo, timeout_s=timeout_s)
+        except (Refused, CommandTimedOut, UnexpectedAnswer) as error:
+            self.missing.append(f"{what}: {error.message}")
+            return ""
+        if not result.is_success:
+            said = result.error_text or f"exit status {result.exit_status}"
+            self.missing.append(f"{what}: {argv[0]}: {said}")
+            return ""
+        return result.text
+
+    def read(self, what: str, parse: Callable[[str], T], text: str, default: T) -> T:
+        """What `parse` makes of the text, `default` where it is empty or can't be read."""
+        try:
+            return parse(text) if text else default
+        except OpslibError as error:
+            self.missing.append(f"{what}: {error.message}")
+            return default
+
+
+def gather_evidence(
+    host: Host,
+    unit: str,
+    invocation_id: str | None,
+    *,
+    port: int | None = None,
+    has_gpus: bool = True,
+    clock: Callable[[], datetime] = utc_now,
+) -> Evidence:
+    """Everything about one start of the unit: its journal whole, systemd's and the kernel's lines, GPUs, port, unit.
+
+    Without an invocation id, the unit's whole journal of the last day. Raises HostUnreachable only.
+    """
+    gatherer = _Gatherer(host)
+    since = None if invocation_id else clock() - timedelta(days=1)
+    argv = journal_command(unit, invocation_id=invocation_id, since=since)
+    journal_text = gatherer.ask("journal", argv, sudo=True, timeout_s=_JOURNAL_TIMEOUT_S)
+    journal = parse_input(journal_text, "journal") if journal_text else ()
+    if not journal and not any(said.startswith("journal") for said in gatherer.missing):
+        gatherer.missing.append("journal: no entries (rotated away, or the login may not read them)")
+    show = gatherer.ask("unit", show_unit_command(unit), sudo=False)
+    return Evidence(
+        unit=unit,
+        invocation_id=invocation_id or "",
+        gathered_at=clock(),
+        journal=journal,
+        journal_text=journal_text,
+        kernel=_kernel_lines(gatherer, journal),
+        status=gatherer.read("unit", parse_unit_show, show, None),
+        unit_text=gatherer.ask("unit file", ("systemctl", "cat", "--", unit_name(unit)), sudo=False),
+        gpus=_gpus(gatherer) if has_gpus else (),
+        gpu_processes=_gpu_processes(gatherer) if has_gpus else (),
+        listeners=_listeners(gatherer, port),
+        missing=tuple(gatherer.missing),
+    )
+
+
+def _listeners(gatherer: _Gatherer, port: int | None) -> tuple[Listener, ...]:
+    text = gatherer.ask("port", listeners_command(port), sudo=True) if port else ""
+    return gatherer.read("port", parse_listeners, text, ())
+
+
+def _gpus(gatherer: _Gatherer) -> tuple[Gpu, ...]:
+    text = gatherer.ask("GPU memory", gpu_memory_command(), sudo=False)
+    return gatherer.read("GPU memory", parse_gpu_memory, text, ())
+
+
+def _gpu_processes(gatherer: _Gatherer) -> tuple[GpuProcess, ...]:
+    text = gatherer.ask("GPU processes", gpu_processes_command(), sudo=False)
+    return gatherer.read("GPU processes", parse_gpu_processes, text, ())
+
+
+def _kernel_lines(gatherer: _Gatherer, journal: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
+    """Kernel messages of the start's time span: they carry neither unit nor invocation."""
+    times = [entry.realtime_at for entry in journal if entry.realtime_at]
+    if not times:
+        return ()
+    argv = kernel_command(min(times) - _MARGIN, max(times) + _MARGIN)
+    text = gatherer.ask("kernel messages", argv, sudo=True)
+    return parse_input(text, "journal") if text else ()
+
+
+def investigate(
+    host: Host,
+    unit: str,
+    invocation_id: str | None,
+    *,
+    port: int | None = None,
+    has_gpus: bool = True,
+    clock: Callable[[], datetime] = utc_now,
+) -> Investigation:
+    """Why this start of the unit failed, with the evidence that was gathered for it."""
+    evidence = gather_evidence(host, unit, invocation_id, port=port, has_gpus=has_gpus, clock=clock)
+    return Investigation(evidence=evidence, diagnosis=judge(evidence, port=port))
+
+
+def judge(evidence: Evidence, *, port: int | None = None) -> Diagnosis:
+    """The verdict on evidence that was gathered before; pure.
+
+    Quoted lines count in the journal with the kernel's lines sorted in by time.
+    """
+    entries = merge_by_time(evidence.journal, evidence.kernel)
+    status = evidence.status
+    is_same = status is not None and status.invocation_id in {"", evidence.invocation_id}
+    diagnosis = diagnose(entries, status=status if is_same else None)
+    if diagnosis.cause == _PORT_IN_USE and (holder := _holder(evidence, port)):
+        return diagnosis.model_copy(update={"summary": f"{diagnosis.summary} {holder}"})
+    return diagnosis
+
+
+def _holder(evidence: Evidence, port: int | None) -> str:
+    """Who listens now, in one sentence."""
+    known = [listener for listener in evidence.listeners if listener.pid is not None]
+    if known:
+        return " ".join(f"Port {at.port} is held by {at.process_name} (pid {at.pid}, on {at.address})." for at in known)
+    if evidence.listeners:
+        return f"Port {port} has a listener whose process this login may not see."
+    return f"Nobody listens on port {port} now." if port else ""
+
+
+def merge_by_time(journal: tuple[JournalEntry, ...], kernel: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
+    """Both in one order, numbered anew; an entry without a time keeps its place."""
+    if not kernel:
+        return journal
+    merged: list[JournalEntry] = []
+    waiting = list(kernel)
+    for entry in journal:
+        while waiting and _is_before(waiting[0], entry):
+            merged.append(waiting.pop(0))
+        merged.append(entry)
+    merged += waiting
+    return tuple(entry.model_copy(update={"line": line}) for line, entry in enumerate(merged))
+
+
+def _is_before(kernel: JournalEntry, entry: JournalEntry) -> bool:
+    return kernel.realtime_at is not None and entry.realtime_at is not None and kernel.realtime_at < entry.realtime_at
+
+
+def wait_until_ended(
+    host: Host,
+    unit: str,
+    invocation_id: str,
+    *,
+    timeout_s: float = 30.0,
+    clock: Callable[[], datetime] = utc_now,
+) -> bool:
+    """Waits until this start's main process is gone, so that its journal is whole; False where it still runs."""
+    deadline = clock() + timedelta(seconds=timeout_s)
+    while clock() < deadline:
+        status = parse_unit_show(host.run(show_unit_command(unit)).text)
+        if status.invocation_id != invocation_id or status.main_pid == 0:
+            return True
+        pause(0.3)
+    return False
