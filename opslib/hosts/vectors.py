@@ -83,7 +83,8 @@ def raise_for_sudo(settings: HostSettings, exit_status: int, error_text: str) ->
 
 def raise_for_python(settings: HostSettings, exit_status: int, error_text: str) -> None:
     """Raises NoPythonOnHost when a program's vector found no Python 3.8 or newer."""
-    if exit_status == 127 and not error_text.startswith(OWN_WORDS):
+    is_python_2 = error_text.startswith("Unknown option: -I")
+    if is_python_2 or (exit_status == 127 and not error_text.startswith(OWN_WORDS)):
         raise NoPythonOnHost(
             f"no usable Python ({settings.python}): {error_text.partition(chr(10))[0] or 'not found'}",
             host=settings.alias,

@@ -27,7 +27,8 @@ def start(bundle: Dict[str, Any]) -> None:
     try:
         status = main(bundle["arguments"])
     except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else FAILED
+        status = error.code if isinstance(error.code, int) else FAILED if error.code else 0
+        sys.stderr.write("" if isinstance(error.code, int) else str(error.code or ""))
     except BaseException:
         traceback.print_exc()
         status = FAILED
