@@ -26,6 +26,7 @@ from opslib.records.tail import EventTail
 
 OnEvent = Callable[[dict[str, Any]], None]
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 15.0  # for the cell to end after an interrupt; then the kernel is killed
 
 
@@ -50,7 +51,7 @@ def run_headless(
     """Run a runbook by name with the parameters `given`; the record is kept whatever happens.
 
     Raises Refused (BadParameter, UnknownName) before the folder exists and before any host is contacted.
-    SIGINT and SIGTERM end the run in order; its record then says `interrupted`, its exit code is 3.
+    SIGINT, SIGTERM and SIGHUP end the run in order; its record then says `interrupted`, its exit code is 3.
     """
     name, notebook = find_runbook(runbook)
     parameters = validate_parameters(name, given)
@@ -114,13 +115,15 @@ def _execute(
 
 
 def _hand_on(tail: EventTail, on_event: OnEvent) -> None:
+    """Hand on what was told since; a terminal or reader that has left doesn't end the run."""
     for event in tail.read():
-        on_event(event)
+        with suppress(OSError):
+            on_event(event)
 
 
 @contextmanager
 def _signals_to(control: KernelControl) -> Iterator[None]:
-    """SIGINT and SIGTERM stop the run instead of this process, where this is the main thread."""
+    """SIGINT, SIGTERM and SIGHUP stop the run instead of this process, where this is the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -128,7 +131,7 @@ def _signals_to(control: KernelControl) -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         control.stop(signal.Signals(number).name)
 
-    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {number: signal.signal(number, stop) for number in _SIGNALS}
     try:
         yield
     finally:

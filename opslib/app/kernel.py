@@ -1,6 +1,7 @@
 """papermill on this interpreter's own kernel: each save redacted, an end in order on request."""
 
 import json
+import logging
 import os
 import signal
 import tempfile
@@ -158,5 +159,6 @@ class _RecordHandler:
         return place.removeprefix(SCHEME)
 
 
+logging.getLogger("papermill").setLevel(logging.ERROR)  # names and types were checked; its warnings would only repeat
 papermill_engines.register(ENGINE, _OwnEngine)
 papermill_io.register(SCHEME, _RecordHandler())

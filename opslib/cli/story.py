@@ -21,11 +21,18 @@ STATES = {
 _INDENT = " " * 10
 
 
+class _Console(Console):
+    """A console whose reader may leave (`| head`) without ending the run."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 class Story:
     """Prints events as they come; unknown kinds are printed as plain sentences."""
 
     def __init__(self, *, is_quiet_stdout: bool = False) -> None:
-        self._console = Console(
+        self._console = _Console(
             file=sys.stderr if is_quiet_stdout else sys.stdout,
             highlight=False,
             markup=False,

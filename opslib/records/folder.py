@@ -95,8 +95,11 @@ class RunFolder:
         """Add one line to the event file, redacted and flushed; `at` is filled in where it is missing."""
         stamped = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
         line = json.dumps(redact_value(stamped, self.secrets), ensure_ascii=False, default=str) + "\n"
-        with self._lock, (self.path / EVENTS_FILE).open("ab") as file:
-            file.write(line.encode("utf-8", "replace"))
+        try:
+            with self._lock, (self.path / EVENTS_FILE).open("ab") as file:
+                file.write(line.encode("utf-8", "replace"))
+        except OSError as error:
+            raise CouldNotFindOut(f"{self.path / EVENTS_FILE} could not be written: {error.strerror}") from error
 
     def events(self) -> Iterator[dict[str, Any]]:
         """All whole events so far; a torn last line is left out."""
@@ -129,8 +132,11 @@ class RunFolder:
 
     def _write(self, name: str, content: bytes) -> Path:
         path = self.path / name
-        path.parent.mkdir(exist_ok=True)
-        atomic_write(path, content)
+        try:
+            path.parent.mkdir(exist_ok=True)
+            atomic_write(path, content)
+        except OSError as error:
+            raise CouldNotFindOut(f"{path} could not be written: {error.strerror}") from error
         return path
 
 

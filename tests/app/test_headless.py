@@ -158,7 +158,7 @@ def test_unknown_reference_leaves_no_trace(tmp_path, monkeypatch):
 def test_unknown_runbook_offers_the_nearest(run, tmp_path):
     """An unknown runbook is refused with the nearest name."""
     write_notebook(tmp_path / "notebooks")
-    with pytest.raises(UnknownName, match="did you mean investigate-crash"):
+    with pytest.raises(UnknownName, match="did you mean 40-investigate-crash"):
         headless.run_headless("investigate-crahs", {}, runs_dir=tmp_path / "runs")
 
 

@@ -146,3 +146,12 @@ def test_lines_come_as_they_happen(runbooks):
         assert process.poll() is None
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_reader_that_leaves_does_not_end_the_run(runbooks):
+    """`opslib run ... | head -1` reads one line; the run goes on to its end and its record is whole."""
+    command = f"{sys.executable} -m opslib.cli run 90 -p host=gpu-07 -p max_restarts=0 | head -1"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    record = json.loads((Path(result.stdout.split(maxsplit=1)[1].strip()) / "record.json").read_text())
+    assert (record["status"], record["outcome"]["state"]) == ("finished", "ok")
+    assert result.stderr == ""

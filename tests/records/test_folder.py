@@ -81,6 +81,13 @@ def test_failed_write_leaves_the_old_content(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
+def test_full_disk_is_said_in_one_line(folder, monkeypatch):
+    """A file that can't be written is an error of opslib with the file's name."""
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(CouldNotFindOut, match=r"a\.json could not be written: No space left"):
+        folder.write_json("a.json", 1)
+
+
 def test_events_of_several_threads_are_whole_lines(folder):
     """Events written at the same time don't mix."""
 
