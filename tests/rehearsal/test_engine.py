@@ -256,7 +256,7 @@ def test_latency_grows_with_load(serving):
         return time.monotonic() - began
 
     one, many = timed(1), timed(64)
-    assert 1.3 * one < many < 20 * one
+    assert 1.2 * one < many < 20 * one
 
 
 def test_the_same_prompt_hits_the_prefix_cache(serving):
@@ -498,8 +498,15 @@ def test_a_killed_worker_takes_the_engine_down(standin, large):
     process = here.start(large, *STORY)
     here.wait_ready(process)
     workers = here.workers()
+    asked = {"prompt": "x", "max_tokens": 5000, "ignore_eos": True}
+    answers = []
+    client = threading.Thread(target=lambda: answers.append(here.ask("POST", "/v1/completions", asked)))
+    client.start()
+    time.sleep(0.2)
     os.kill(workers[1], signal.SIGKILL)
     assert process.wait(5) == 1
+    client.join()
+    assert answers[0][0] == 500
     text = here.text()
     assert "Worker proc VllmWorker-1 died unexpectedly, shutting down executor." in text
     assert "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue." in text

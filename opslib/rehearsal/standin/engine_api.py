@@ -43,6 +43,7 @@ class Api:
         self.started_at = int(time.time())
         self.n_requests = 0
         self.is_dead = False
+        self.replies: List[Reply] = []
         self.flap_s = float(figures["serving"].get("health_flap_period_s") or 0)
         self.gets: Dict[str, Callable[[Exchange], None]] = {
             "/health": self.health,
@@ -124,6 +125,8 @@ class Api:
             exchange, asked, is_chat, str(name), "%s-%032x" % ("chatcmpl" if is_chat else "cmpl", self.serial())
         )
         reply.begin(len(prompts))
+        self.replies = [other for other in self.replies if other.exchange.is_open and not other.is_complete]
+        self.replies.append(reply)
         for index, (text, tokens) in enumerate(prompts):
             request = Request(
                 text,
@@ -135,6 +138,13 @@ class Api:
             reply.requests.append(request)
             exchange.on_close.append(lambda request=request: self.load.abort(request))  # type: ignore[misc]
             self.load.add(request)
+
+    def fail_all(self) -> None:
+        """The engine is dead: /health says so, and whatever is open fails."""
+        self.is_dead = True
+        for reply in self.replies:
+            if reply.exchange.is_open and not reply.is_complete:
+                reply.fail()
 
     def serial(self) -> int:
         """A number that no other request of this process has."""
@@ -169,6 +179,7 @@ class Reply:
         self.is_chat = is_chat
         self.is_stream = bool(asked.get("stream"))
         self.wants_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
+        self.is_complete = False
         self.requests: List[Request] = []
         self.texts: List[List[str]] = []
         self.finishes: List[Optional[str]] = []
@@ -217,6 +228,7 @@ class Reply:
 
     def finish(self) -> None:
         """All choices are complete."""
+        self.is_complete = True
         if self.is_stream:
             if self.wants_usage:
                 self.send([], self.usage())
@@ -233,6 +245,16 @@ class Reply:
             end = {"logprobs": None, "finish_reason": self.finishes[index], "stop_reason": None}
             choices.append({"index": index, **content, **end})
         self.exchange.answer_json({**self.base, "choices": choices, "usage": self.usage()})
+
+    def fail(self) -> None:
+        """500 with vLLM's words, in a stream as its last event."""
+        self.is_complete = True
+        error = HttpError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.")
+        if self.is_stream:
+            self.exchange.send_event(json.dumps(error.document()).encode())
+            self.exchange.end_stream()
+        else:
+            self.exchange.answer_json(error.document(), 500)
 
 
 def read_body(exchange: Exchange) -> Dict[str, Any]:
