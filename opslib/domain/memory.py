@@ -134,11 +134,12 @@ def largest_fitting_max_num_seqs(
     )
 
 
-def largest_fitting(situation: Situation) -> int | None:
-    """The same for a situation."""
+def largest_fitting(situation: Situation, *, below: int | None = None) -> int | None:
+    """The same for a situation; `below` leaves out values that are known to have failed."""
     now = situation.flags.max_num_seqs
     powers = [2**exponent for exponent in range(now.bit_length() - 1, -1, -1) if 2**exponent < now]
-    return next((value for value in [now, *powers] if surely_fits(situation.with_max_num_seqs(value))), None)
+    candidates = [value for value in [now, *powers] if below is None or value < below]
+    return next((value for value in candidates if surely_fits(situation.with_max_num_seqs(value))), None)
 
 
 def surely_fits(situation: Situation) -> bool:

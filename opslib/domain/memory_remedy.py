@@ -44,8 +44,9 @@ def propose_memory_remedy(
 
 
 def _fewer_sequences(situation: Situation) -> Remedy | None:
-    now, value = situation.flags.max_num_seqs, largest_fitting(situation)
-    if value is None or value >= now:
+    now = situation.flags.max_num_seqs
+    value = largest_fitting(situation, below=min(now, situation.observed_max_num_seqs))
+    if value is None:
         return None
     before, after = add_up(situation), add_up(situation.with_max_num_seqs(value))
     factor = sampler_row(situation.version)["u"][1]
@@ -55,8 +56,8 @@ def _fewer_sequences(situation: Situation) -> Remedy | None:
         value=str(value),
         reason=(
             f"the sampler's second warm-up with {now} dummy requests needs {before.sampler.expected:.2f} GiB "
-            f"({factor:g} x {now} x {situation.model.vocab_size} x 4 bytes) and {before.left.expected:.2f} GiB are left "
-            f"for it; with {value} it needs {after.sampler.expected:.2f} GiB and {after.left.expected:.2f} GiB are left"
+            f"({factor:g} x {now} x {situation.model.vocab_size} x 4 bytes), {before.left.expected:.2f} GiB are left; "
+            f"with {value} it needs {after.sampler.expected:.2f} GiB and {after.left.expected:.2f} GiB are left"
         ),
         cost=(
             f"at most {value} requests run at once instead of {now}; the KV cache goes from "

@@ -223,17 +223,22 @@ def fragmentation(situation: Situation) -> Band:
 
 
 def beside_the_budget(situation: Situation) -> Band:
-    """Context, NCCL and fragmentation together: what a launch showed, or the sum of the estimates."""
-    seen = situation.observed
+    """Context, NCCL and fragmentation together: what a launch showed, or the sum of the estimates.
+
+    Where a launch failed in the middle of the sampler, what it showed is a range; then both narrow each other.
+    """
+    estimate, seen = context(situation) + fragmentation(situation), situation.observed
     known = (seen.weights_gib, seen.available_kv_gib, seen.graphs_gib, seen.free_at_failure_gib)
     if any(figure is None for figure in known):
-        return context(situation) + fragmentation(situation)
+        return estimate
     held = sum(figure for figure in known if figure is not None)
+    rest = exactly((seen.total_gib or situation.total_gib) - held)
     sampler = _taken_by_sampler_at_failure(situation)
-    rest = (seen.total_gib or situation.total_gib) - held
-    return Band(
-        max(0.0, rest - sampler.high - 2 * _ROUNDING), rest - sampler.expected, rest - sampler.low + 2 * _ROUNDING
-    )
+    shown = rest.minus(sampler + Band(-2 * _ROUNDING, 0.0, 2 * _ROUNDING))
+    if sampler.high == 0.0 or not shown.low < estimate.high <= shown.high:
+        return shown
+    low, high = max(shown.low, estimate.low), min(shown.high, estimate.high)
+    return Band(low, min(max(shown.expected, low), high), high)
 
 
 def _taken_by_sampler_at_failure(situation: Situation) -> Band:

@@ -1,7 +1,5 @@
 """What nvidia-smi says: the GPUs, their memory, and who holds it."""
 
-import csv
-import io
 from collections.abc import Iterator
 
 from opslib.domain.states import Value
@@ -52,7 +50,7 @@ def parse_gpu_memory(text: str) -> tuple[Gpu, ...]:
 
 def gpu_processes_command() -> tuple[str, ...]:
     """Asks which compute processes hold GPU memory, and how much in MiB, one row per process and GPU."""
-    return ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,process_name,used_memory", "--format=csv,noheader,nounits")
+    return ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory,process_name", "--format=csv,noheader,nounits")
 
 
 def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
@@ -61,12 +59,13 @@ def parse_gpu_processes(text: str) -> tuple[GpuProcess, ...]:
 
 
 def _rows(text: str, n_fields: int) -> Iterator[list[str]]:
-    for row in csv.reader(io.StringIO(text), skipinitialspace=True):
-        if not row or row[0].startswith("No devices"):
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("No devices"):
             continue
+        row = [field.strip() for field in line.split(",", n_fields - 1)]  # nvidia-smi quotes nothing: names come last
         if len(row) != n_fields:
-            raise UnexpectedAnswer(f"nvidia-smi answered a row of {len(row)} fields, not {n_fields}: {row!r}")
-        yield [field.strip() for field in row]
+            raise UnexpectedAnswer(f"nvidia-smi answered a row of {len(row)} fields, not {n_fields}: {line!r}")
+        yield row
 
 
 def _gpu(row: list[str]) -> Gpu:
@@ -83,7 +82,7 @@ def _gpu(row: list[str]) -> Gpu:
 
 
 def _process(row: list[str]) -> GpuProcess:
-    gpu_uuid, pid, name, used = row
+    gpu_uuid, pid, used, name = row
     held = None if used.startswith("[") else _number(used, row) * MIB
     return GpuProcess(gpu_uuid=gpu_uuid, pid=_number(pid, row), name=name, memory_used_bytes=held)
 

@@ -1,0 +1,209 @@
+"""Install a unit: plan the change, apply it step by step, prove each step by asking again, undo it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+
+from opslib.domain.facts.systemd import parse_unit_show, show_unit_command, unit_name
+from opslib.domain.host import Host, WriteReceipt
+from opslib.domain.plans import FileChange, Plan, Step
+from opslib.domain.states import State, Value
+from opslib.domain.unit_file import parse_unit_file, unified_diff
+from opslib.domain.vllm_unit import GuardSettings, render_vllm_unit
+from opslib.errors import UnexpectedAnswer
+from opslib.workflow.facts import gather_unit_status
+
+RELOAD = ("systemctl", "daemon-reload")
+
+
+class StepResult(Value):
+    """What one step did, and whether asking again confirmed it."""
+
+    title: str
+    state: State
+    detail: str = ""
+
+
+class ApplyReport(Value):
+    """What a plan did: each step, the receipts of written files, and what an operator would type to undo it."""
+
+    host: str
+    state: State
+    steps: tuple[StepResult, ...] = ()
+    receipts: tuple[WriteReceipt, ...] = ()
+    undo: tuple[str, ...] = ()
+
+
+def guard_path(host: Host) -> str:
+    """Where the GPU guard lies on a host."""
+    return f"{host.settings.state_dir}/gpu_guard.py"
+
+
+def unit_path(host: Host, unit: str) -> str:
+    """Where a unit's file lies on a host."""
+    return f"{host.settings.unit_dir}/{unit_name(unit)}"
+
+
+def unit_text_for(
+    host: Host,
+    *,
+    unit: str,
+    model_path: str,
+    flags: Sequence[str],
+    gpus: Sequence[int] = (),
+    required_free_gib: float = 0.0,
+    wait_s: int = 300,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """The unit that the kit would install on this host for these flags, with its guard where there are GPUs."""
+    settings = host.settings
+    guard = GuardSettings(
+        python=settings.python, path=guard_path(host), required_free_gib=required_free_gib, wait_s=wait_s
+    )
+    return render_vllm_unit(
+        unit=unit,
+        vllm=settings.vllm,
+        model_path=model_path,
+        flags=flags,
+        gpus=gpus,
+        guard=guard if gpus else None,
+        environment={**settings.environment, **(environment or {})},
+    )
+
+
+def read_unit_text(host: Host, unit: str) -> str | None:
+    """The installed unit file's text, None where there is none."""
+    content = host.read_file(unit_path(host, unit), sudo=host.settings.sudo)
+    return None if content is None else content.decode("utf-8", "surrogateescape")
+
+
+def plan_install(host: Host, *, unit: str, unit_text: str) -> Plan:
+    """What has to change on the host so that `unit` reads `unit_text`; empty when it already does.
+
+    The GPU guard is part of it where the unit names it.
+    """
+    steps: list[Step] = []
+    if guard_path(host) in unit_text:
+        steps += _guard_steps(host)
+    old = read_unit_text(host, unit)
+    if old != unit_text:
+        path = unit_path(host, unit)
+        change = FileChange(path=path, content=unit_text, diff=unified_diff(old, unit_text, path))
+        verb = "install" if old is None else "change"
+        steps.append(Step(title=f"{verb} {path}", file=change, undo=_undo_words(path, is_new=old is None)))
+    if old != unit_text or gather_unit_status(host, unit).need_daemon_reload:
+        show = show_unit_command(unit)
+        steps.append(Step(title="let systemd read its unit files", command=RELOAD, check=show, undo=_typed(RELOAD)))
+    return Plan(host=host.settings.alias, title=f"install {unit_name(unit)}", steps=tuple(steps))
+
+
+def plan_engine_flag(host: Host, *, unit: str, name: str, value: str | None) -> Plan:
+    """What has to change so that the installed unit runs its engine with one flag set otherwise: a remedy's plan."""
+    old = read_unit_text(host, unit)
+    if old is None:
+        raise UnexpectedAnswer(f"{unit_path(host, unit)} is not there", host=host.settings.alias)
+    changed = parse_unit_file(old).with_engine_flag(name, value)
+    return plan_install(host, unit=unit, unit_text=changed.render())
+
+
+def _guard_steps(host: Host) -> list[Step]:
+    directory, path = host.settings.state_dir, guard_path(host)
+    steps: list[Step] = []
+    if not host.run(("test", "-d", directory), sudo=host.settings.sudo).is_success:
+        make = ("mkdir", "--parents", "--mode=0755", directory)
+        check = ("test", "-d", directory)
+        steps.append(Step(title=f"create {directory}", command=make, check=check, undo=f"sudo rmdir {directory}"))
+    content = files("opslib.onhost").joinpath("gpu_guard.py").read_text("utf-8")
+    old = host.read_file(path, sudo=host.settings.sudo)
+    if old != content.encode():
+        before = None if old is None else old.decode("utf-8", "replace")
+        change = FileChange(path=path, content=content, mode=0o755, diff=unified_diff(before, content, path))
+        steps.append(Step(title=f"write the GPU guard {path}", file=change, undo=_undo_words(path, is_new=old is None)))
+    return steps
+
+
+def _undo_words(path: str, *, is_new: bool) -> str:
+    return f"sudo rm {path}" if is_new else f"sudo mv BACKUP {path} (the backup is named when it's made)"
+
+
+def _typed(command: Sequence[str]) -> str:
+    return "sudo " + " ".join(command)
+
+
+def apply_plan(host: Host, plan: Plan, *, on_step: Callable[[StepResult], None] | None = None) -> ApplyReport:
+    """Do the plan's steps in order, ask again after each, and stop at the first that doesn't hold (state critical).
+
+    Errors of `opslib.errors` pass through; what was done until then is in the backups beside the files.
+    """
+    results: list[StepResult] = []
+    receipts: list[WriteReceipt] = []
+    for step in plan.steps:
+        result, receipt = _apply(host, step)
+        results.append(result)
+        receipts += [receipt] if receipt else []
+        if on_step:
+            on_step(result)
+        if result.state is not State.OK:
+            break
+    state = results[-1].state if results else State.OK
+    undo = undo_commands(receipts)
+    return ApplyReport(
+        host=plan.host,
+        state=state,
+        steps=tuple(results),
+        receipts=tuple(receipts),
+        undo=tuple(_typed(command) for command in undo),
+    )
+
+
+def _apply(host: Host, step: Step) -> tuple[StepResult, WriteReceipt | None]:
+    sudo = step.sudo and host.settings.sudo
+    if step.file:
+        content = step.file.content.encode("utf-8", "surrogateescape")
+        receipt = host.write_file(step.file.path, content, mode=step.file.mode, owner=step.file.owner, sudo=sudo)
+        is_there = host.read_file(step.file.path, sudo=sudo) == content
+        detail = f"sha256 {receipt.sha256[:12]}" if is_there else "reading it again gives other bytes"
+        return StepResult(title=step.title, state=State.OK if is_there else State.CRITICAL, detail=detail), receipt
+    if step.command:
+        result = host.run(step.command, sudo=sudo)
+        if not result.is_success:
+            detail = f"exit status {result.exit_status}: {result.error_text}"
+            return StepResult(title=step.title, state=State.CRITICAL, detail=detail), None
+    problem = _checked(host, step.check) if step.check else ""
+    return StepResult(title=step.title, state=State.CRITICAL if problem else State.OK, detail=problem), None
+
+
+def _checked(host: Host, check: tuple[str, ...]) -> str:
+    """What asking again finds wrong; "" when the step holds."""
+    result = host.run(check)
+    if not result.is_success:
+        return f"`{' '.join(check)}` exited with {result.exit_status}"
+    if "show" not in check:
+        return ""
+    status = parse_unit_show(result.text)
+    if status.load_state != "loaded":
+        return f"systemd says LoadState={status.load_state}"
+    return "systemd says that it needs a daemon-reload" if status.need_daemon_reload else ""
+
+
+def undo_commands(receipts: Sequence[WriteReceipt]) -> tuple[tuple[str, ...], ...]:
+    """The commands that bring back what was there before, last change first."""
+    commands = [
+        ("mv", "--no-target-directory", receipt.backup_path, receipt.path)
+        if receipt.backup_path
+        else ("rm", "--force", receipt.path)
+        for receipt in reversed(receipts)
+        if receipt.is_changed
+    ]
+    return (*commands, RELOAD) if commands else ()
+
+
+def undo(host: Host, report: ApplyReport) -> tuple[StepResult, ...]:
+    """Bring back what an applied plan changed; stops at the first command that fails."""
+    results: list[StepResult] = []
+    for command in undo_commands(report.receipts):
+        result = host.run(command, sudo=host.settings.sudo)
+        state = State.OK if result.is_success else State.CRITICAL
+        results.append(StepResult(title=_typed(command), state=state, detail=result.error_text))
+        if not result.is_success:
+            break
+    return tuple(results)
