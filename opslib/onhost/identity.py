@@ -26,9 +26,9 @@ def login() -> str:
         return str(os.geteuid())
 
 
-def main(arguments: Dict[str, Any]) -> int:  # noqa: ARG001
-    """Print the identity; always exit status 0."""
-    identity = {
+def identity() -> Dict[str, Any]:
+    """Who answers, as one JSON object."""
+    return {
         "hostname": socket.gethostname(),
         "boot_id": read_line("/proc/sys/kernel/random/boot_id"),
         "machine_id": read_line("/etc/machine-id"),
@@ -38,5 +38,9 @@ def main(arguments: Dict[str, Any]) -> int:  # noqa: ARG001
         "python_version": platform.python_version(),
         "asked_at": dt.datetime.now(tz=dt.timezone.utc).isoformat(),
     }
-    print(json.dumps(identity), flush=True)
+
+
+def main(arguments: Dict[str, Any]) -> int:  # noqa: ARG001
+    """Print the identity; always exit status 0."""
+    print(json.dumps(identity()), flush=True)
     return 0

@@ -1,0 +1,79 @@
+"""Reads an inference engine's command line: which engine it is, what it serves, and where it listens."""
+
+from typing import List, NamedTuple, Optional, Tuple
+
+
+class EngineKind(NamedTuple):
+    """How one engine says on its command line what the others say as well."""
+
+    name: str
+    word: str  # what its program or module is called
+    model_flags: Tuple[str, ...]
+    default_port: int
+    package: str  # the Python package whose version counts, "" for a compiled program
+
+
+# Sources: vLLM 0.15 `vllm serve --help`; SGLang 0.5 server_args.py; llama.cpp server README; TGI 3 launcher docs.
+ENGINES = (
+    EngineKind("vllm", "vllm", ("--model",), 8000, "vllm"),
+    EngineKind("sglang", "sglang", ("--model-path", "--model"), 30000, "sglang"),
+    EngineKind("llama-server", "llama-server", ("--model", "-m", "--hf-repo", "-hf"), 8080, ""),
+    EngineKind("text-generation", "text-generation", ("--model-id",), 3000, ""),
+)
+_ANY_ADDRESS = ("0.0.0.0", "::", "", "localhost")  # noqa: S104 - compared with, never bound
+
+
+class EngineArguments(NamedTuple):
+    """What a command line says: engine, model ("" where unknown), port and address that it listens on."""
+
+    kind: EngineKind
+    model: str
+    port: int
+    address: str  # "" for any address
+
+
+def engine_of(text: str) -> Optional[EngineKind]:
+    """The engine that a command line mentions, None for any other program."""
+    for kind in ENGINES:
+        if kind.word in text:
+            return kind
+    return None
+
+
+def read_engine_arguments(argv: List[str]) -> Optional[EngineArguments]:
+    """What an engine's command line says; None where it is no engine's.
+
+    >>> read_engine_arguments(["/opt/vllm/bin/vllm", "serve", "/srv/m", "--port=8001"])[1:]
+    ('/srv/m', 8001, '')
+    """
+    kind = engine_of(" ".join(argv))
+    if kind is None:
+        return None
+    port = _value(argv, ("--port",))
+    published = _value(argv, ("-p", "--publish")).split(":")[0]  # a container: host port before container port
+    number = port if port.isdigit() else published if published.isdigit() else ""
+    address = _value(argv, ("--host", "--hostname"))
+    return EngineArguments(
+        kind=kind,
+        model=_value(argv, kind.model_flags) or _positional(argv, kind),
+        port=int(number) if number else kind.default_port,
+        address="" if address in _ANY_ADDRESS else address,
+    )
+
+
+def _value(argv: List[str], flags: Tuple[str, ...]) -> str:
+    """The last value of any of these flags, given as two words or with an equals sign."""
+    found = ""
+    for at, word in enumerate(argv):
+        flag, has_value, value = word.partition("=")
+        if flag.replace("_", "-") in flags:
+            found = value if has_value else (argv[at + 1] if at + 1 < len(argv) else "")
+    return found
+
+
+def _positional(argv: List[str], kind: EngineKind) -> str:
+    """The model as vLLM takes it: the word after `serve`."""
+    if kind.name == "vllm" and "serve" in argv[:-1]:
+        word = argv[argv.index("serve") + 1]
+        return "" if word.startswith("-") else word
+    return ""

@@ -1,0 +1,221 @@
+"""Looks over a host once and prints one JSON document: engine units, GPUs, disks, memory, journal, clock.
+
+Gathers only: what it means is judged elsewhere. Arguments: {"units": names, or none to look for engines,
+"unit_dir", "models_dir", "vllm", "commands": argument vectors by name (read-only ones), "timeout_s": of each command}.
+Every question has a time of its own, so that one that hangs is an answer as well.
+"""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from opslib.onhost.engine_argv import EngineArguments, engine_of, read_engine_arguments
+from opslib.onhost.identity import identity
+from opslib.onhost.installed import installed_version
+from opslib.onhost.processes import command_line, describe, read_text, uptime_s
+
+_HEALTH_TIMEOUT_S = 2.0
+_MAX_KERNEL_LINES = 60
+_KERNEL_WORDS = re.compile(rb"NVRM|Xid|\bECC\b|EDAC|Machine [Cc]heck|[Hh]ardware [Ee]rror|Out of memory|oom-kill")
+
+
+def main(arguments: Dict[str, Any]) -> int:
+    """Print everything that is asked; always exit status 0."""
+    began_at = time.time()
+    commands, timeout_s = arguments["commands"], arguments["timeout_s"]
+    jobs = {name: _job(argv, timeout_s) for name, argv in commands.items() if name not in ("list_units", "show")}
+    jobs["units"] = lambda: _units(arguments)
+    answers = _all_at_once(jobs, 3 * timeout_s)
+    units = answers.pop("units", {"units": [], "problem": "took too long"})
+    kernel = answers.pop("kernel", None)
+    reading = {
+        "began_at": began_at,
+        "identity": identity(),
+        "uptime_s": uptime_s(),
+        "container": read_text("/run/systemd/container").strip(),
+        "units": units["units"],
+        "units_problem": units["problem"],
+        "answers": answers,
+        "kernel": _kernel_lines(kernel) if kernel else None,
+        "processes": _processes(answers, units["units"]),
+        "filesystems": {name: _filesystem(path) for name, path in arguments["filesystems"].items()},
+        "memory": _memory(),
+        "journal": {name: bool(_listed("/%s/log/journal" % name)) for name in ("var", "run")},
+        "engine": installed_version([arguments["vllm"]], "vllm"),
+    }
+    reading["ended_at"] = time.time()
+    print(json.dumps(reading), flush=True)
+    return 0
+
+
+def _all_at_once(jobs: Dict[str, Callable[[], Any]], patience_s: float) -> Dict[str, Any]:
+    """What each job gave; one that hangs for good is left behind without an answer."""
+    answers = {}  # type: Dict[str, Any]
+
+    def work(name: str, job: Callable[[], Any]) -> None:
+        answers[name] = job()
+
+    threads = [threading.Thread(target=work, args=item, daemon=True) for item in jobs.items()]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + patience_s
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(answers)
+
+
+def _job(argv: List[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
+    return lambda: ask(argv, timeout_s)
+
+
+def ask(argv: List[str], timeout_s: float) -> Dict[str, Any]:
+    """A command's answer; one that takes too long is killed and not waited for: the kernel may hold it."""
+    environment = dict(os.environ, LC_ALL="C", TZ="UTC")
+    pipe = subprocess.PIPE
+    try:
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment)
+    except OSError as error:
+        return {"text": "", "exit_status": None, "problem": "missing", "error": str(error)}
+    try:
+        text, error_text = child.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return {"text": "", "exit_status": None, "problem": "timeout", "error": "no answer within %g s" % timeout_s}
+    return {
+        "text": text.decode("utf-8", "replace"),
+        "exit_status": child.returncode,
+        "problem": "",
+        "error": error_text.decode("utf-8", "replace").strip()[:2000],
+    }
+
+
+def _units(arguments: Dict[str, Any]) -> Dict[str, Any]:
+    """The units asked for, or all services whose command line mentions an engine."""
+    names, timeout_s = list(arguments["units"]), arguments["timeout_s"]
+    if not names:
+        listed = ask(arguments["commands"]["list_units"], timeout_s)
+        if listed["exit_status"] != 0:
+            return {"units": [], "problem": "systemctl: " + listed["error"]}
+        found = [line.split()[0] for line in listed["text"].splitlines() if line.strip()]
+        names = sorted({name for name in found if name.endswith(".service")} | set(_unit_files(arguments["unit_dir"])))
+    if not names:
+        return {"units": [], "problem": ""}
+    shown = ask([*arguments["commands"]["show"], "--", *names], timeout_s)
+    if shown["exit_status"] != 0:
+        return {"units": [], "problem": "systemctl: " + shown["error"]}
+    blocks = enumerate(shown["text"].split("\n\n"))
+    jobs = {str(at): _unit_job(block) for at, block in blocks if arguments["units"] or engine_of(_exec_start(block))}
+    readings = _all_at_once(jobs, 2 * _HEALTH_TIMEOUT_S)
+    return {"units": [readings[name] for name in jobs if name in readings], "problem": ""}
+
+
+def _exec_start(block: str) -> str:
+    return "\n".join(line for line in block.splitlines() if line.startswith("ExecStart="))
+
+
+def _unit_files(unit_dir: str) -> List[str]:
+    """Unit files that mention an engine: systemd lists a unit that was never started nowhere else."""
+    names = [name for name in _listed(unit_dir) if name.endswith(".service") and "@." not in name]
+    return [name for name in names if engine_of(read_text(os.path.join(unit_dir, name), 65536))]
+
+
+def _listed(path: str) -> List[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def _unit_job(block: str) -> Callable[[], Dict[str, Any]]:
+    return lambda: _unit(block)
+
+
+def _unit(block: str) -> Dict[str, Any]:
+    """One unit: its properties but for the command line (which may hold a secret), and what its engine says."""
+    properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+    main_pid = int(properties.get("MainPID") or 0)
+    argv, engine = _engine(properties.get("ExecStart", ""), main_pid)
+    reading = {"show": "\n".join(line for line in block.splitlines() if not line.startswith("ExecStart="))}
+    reading.update(id=properties.get("Id", ""), main_pid=main_pid)  # type: ignore[call-overload]
+    if engine is None:
+        return reading
+    is_up = properties.get("ActiveState") in ("active", "reloading")
+    return dict(
+        reading,
+        engine=engine.kind.name,
+        model=engine.model,
+        port=engine.port,
+        health=_health(engine.address, engine.port) if is_up else None,
+        version=installed_version(argv[:2], engine.kind.package) if engine.kind.package else None,
+    )
+
+
+def _engine(exec_start: str, main_pid: int) -> Tuple[List[str], Optional[EngineArguments]]:
+    """The engine's arguments: those of the running process, else (or where it renamed itself) those of the unit."""
+    running = command_line(main_pid) if main_pid else []
+    match = re.search(r"argv\[\]=(.*?) ; ignore_errors=", exec_start, re.DOTALL)
+    for argv in (running, match.group(1).split() if match else []):
+        engine = read_engine_arguments(argv)
+        if len(argv) > 1 and engine is not None:
+            return argv, engine
+    return [], None
+
+
+def _health(address: str, port: int) -> Dict[str, Any]:
+    """What `/health` answers: a status code, or why there is none."""
+    loopback = os.environ.get("OPSLIB_LOOPBACK", "127.0.0.1")
+    where = loopback if address in ("", "127.0.0.1") else address
+    connection = http.client.HTTPConnection(where, port, timeout=_HEALTH_TIMEOUT_S)
+    try:
+        connection.request("GET", "/health")
+        return {"status_code": connection.getresponse().status, "problem": ""}
+    except ConnectionRefusedError:
+        return {"status_code": None, "problem": "closed"}
+    except (OSError, http.client.HTTPException) as error:
+        is_late = "timed out" in str(error)
+        return {"status_code": None, "problem": "silent" if is_late else str(error) or type(error).__name__}
+    finally:
+        connection.close()
+
+
+def _kernel_lines(answer: Dict[str, Any]) -> Dict[str, Any]:
+    """How many kernel lines there are, and the newest of those that tell of GPUs, memory errors, killed processes."""
+    lines = [line for line in answer["text"].encode("utf-8").splitlines() if line.startswith(b"{")]
+    told = [line.decode("utf-8", "replace") for line in lines if _KERNEL_WORDS.search(line)]
+    problem = answer["problem"] and answer["error"]
+    return {"n_lines": len(lines), "lines": told[-_MAX_KERNEL_LINES:], "problem": problem or answer["error"][:300]}
+
+
+def _processes(answers: Dict[str, Any], units: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """Who holds GPU memory, and who listens on the engines' ports."""
+    main_pids = {unit["main_pid"]: unit["id"] for unit in units if unit["main_pid"]}
+    pids = set(re.findall(r",\s*(\d+),", answers.get("gpu_processes", {}).get("text", "")))
+    ports = {str(unit["port"]) for unit in units if unit.get("port")}
+    for line in answers.get("listeners", {}).get("text", "").splitlines():
+        if ports & set(re.findall(r":(\d+)\s", line)):
+            pids |= set(re.findall(r"pid=(\d+)", line))
+    return [describe(int(pid), main_pids) for pid in sorted(pids, key=int)]
+
+
+def _filesystem(path: str) -> Dict[str, Any]:
+    try:
+        status = os.statvfs(path)
+    except OSError as error:
+        return {"path": path, "problem": error.strerror or str(error)}
+    return {
+        "path": path,
+        "total_bytes": status.f_blocks * status.f_frsize,
+        "free_bytes": status.f_bavail * status.f_frsize,
+        "problem": "",
+    }
+
+
+def _memory() -> Dict[str, int]:
+    figures = dict(re.findall(r"^(\w+):\s+(\d+) kB", read_text("/proc/meminfo"), re.MULTILINE))
+    names = {"total_bytes": "MemTotal", "available_bytes": "MemAvailable"}
+    return {name: int(figures.get(figure, 0)) * 1024 for name, figure in names.items()}
