@@ -22,6 +22,7 @@ from opslib.records.folder import RunFolder, atomic_write
 
 SCHEME = "opslib-record:"
 ENGINE = "opslib"
+EXIT_S = 20.0  # for what the kernel closes at its exit: connections, a rehearsal host
 _open_folders: dict[str, RunFolder] = {}
 
 
@@ -126,6 +127,20 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
         if self.control.stopped_by:
             raise Stopped(self.control.stopped_by)
         return super().execute_cell(*args, **options)
+
+    def _cleanup_kernel(self) -> None:
+        """Let the kernel leave by itself first, so that what it registered to be closed at exit is closed.
+
+        On a shutdown request ipykernel (7.4) signals all processes of its group, a rehearsal host among them, and waits
+        for those that it has not reaped until it is killed.
+        """
+        process = getattr(getattr(self.km, "provisioner", None), "process", None)
+        if process is not None and self.kc is not None:
+            self.kc.execute("exit()", silent=True, store_history=False)
+            deadline = time.monotonic() + EXIT_S
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.02)
+        super()._cleanup_kernel()
 
 
 class _OwnEngine(Engine):  # type: ignore[misc]

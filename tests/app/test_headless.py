@@ -137,6 +137,15 @@ def test_runs_on_this_interpreter_from_any_directory(run, tmp_path, monkeypatch)
     assert run(RECORD, check, FINISH % "OK").exit_code == 0
 
 
+def test_kernel_leaves_by_itself(run, tmp_path):
+    """What a kernel closes at its exit is closed, also while it has children, and without waiting for a kill."""
+    mark = tmp_path / "closed"
+    child = "import atexit, subprocess\nchild = subprocess.Popen(['sleep', '5'])"
+    closing = f"atexit.register(lambda: (child.terminate(), Path({str(mark)!r}).touch()))"
+    assert run(RECORD, child, closing, FINISH % "OK").exit_code == 0
+    assert mark.exists()
+
+
 def test_bad_parameter_leaves_no_trace(run, tmp_path):
     """A bad parameter is refused before the record folder exists."""
     with pytest.raises(BadParameter, match="did you mean invocation"):
