@@ -1,5 +1,6 @@
 """Install a unit: plan the change, apply it step by step, prove each step by asking again, undo it."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 
@@ -111,7 +112,7 @@ def _guard_steps(host: Host) -> list[Step]:
     if not host.run(("test", "-d", directory), sudo=host.settings.sudo).is_success:
         make = ("mkdir", "--parents", "--mode=0755", directory)
         check = ("test", "-d", directory)
-        steps.append(Step(title=f"create {directory}", command=make, check=check, undo=f"sudo rmdir {directory}"))
+        steps.append(Step(title=f"create {directory}", command=make, check=check, undo=_typed(("rmdir", directory))))
     content = files("opslib.onhost").joinpath("gpu_guard.py").read_text("utf-8")
     old = host.read_file(path, sudo=host.settings.sudo)
     if old != content.encode():
@@ -122,11 +123,12 @@ def _guard_steps(host: Host) -> list[Step]:
 
 
 def _undo_words(path: str, *, is_new: bool) -> str:
-    return f"sudo rm {path}" if is_new else f"sudo mv BACKUP {path} (the backup is named when it's made)"
+    name = shlex.quote(path)
+    return f"sudo rm {name}" if is_new else f"sudo mv BACKUP {name} (the backup is named when it's made)"
 
 
 def _typed(command: Sequence[str]) -> str:
-    return "sudo " + " ".join(command)
+    return f"sudo {shlex.join(command)}"
 
 
 def apply_plan(host: Host, plan: Plan, *, on_step: Callable[[StepResult], None] | None = None) -> ApplyReport:
