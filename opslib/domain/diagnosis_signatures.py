@@ -3,17 +3,18 @@
 import re
 import tomllib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Literal
 
 from pydantic import Field
 
-from opslib.domain.diagnosis_lines import Line, Run
+from opslib.domain.diagnosis_lines import Run
 from opslib.domain.states import Value
 
 Confidence = Literal["high", "medium", "low"]
-_QUIET = frozenset({"INFO", "DEBUG"})
+_NO_ERROR = frozenset({"INFO", "DEBUG", "WARNING"})
+_FRAME = re.compile(r'\s*File "')
 _CODE = re.compile(
     r"\s{4,}(?:(?:raise|return|await|with|yield|assert|from|import|if|for) |[\^~]+$"
     r"|[\w.\[\], ]{1,80} = |[\w.]{1,80}\(|\"|')"
@@ -82,30 +83,22 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.MULTILINE)
 
 
-@cache
-def _by_voice() -> dict[str, tuple[Signature, ...]]:
-    voices = ("program", "systemd", "kernel", "other")
-    return {v: tuple(s for s in list_signatures() if s.voice in {v, "any"}) for v in voices}
-
-
 def matches_of(run: Run) -> list[Match]:
     """Every line of the run that a signature recognises, at most one signature per line."""
     text = "\n".join(line.text for line in run.lines)
-    possible = {voice: tuple(s for s in found if _fits_run(s, run, text)) for voice, found in _by_voice().items()}
+    possible = frozenset(n for n, signature in enumerate(list_signatures()) if _fits_run(signature, run, text))
     first_error = _first_error(run)
-    found = [_match(run, position, line, possible[line.voice], first_error) for position, line in enumerate(run.lines)]
+    found = (_match(run, position, possible, first_error) for position in range(len(run.lines)))
     return [match for match in found if match]
 
 
 def _fits_run(signature: Signature, run: Run, text: str) -> bool:
-    """Whether what the signature asks of the whole run holds (and its pattern occurs at all)."""
+    """Whether what the signature asks of the whole run holds."""
     if signature.needs_neighbour and not run.has_neighbour:
         return False
     if signature.rules_out and _compiled(signature.rules_out).search(text):
         return False
-    if signature.needs and not _compiled(signature.needs).search(text):
-        return False
-    return bool(_compiled(signature.pattern).search(text))
+    return not signature.needs or bool(_compiled(signature.needs).search(text))
 
 
 def _first_error(run: Run) -> int:
@@ -115,41 +108,53 @@ def _first_error(run: Run) -> int:
     return next(found, len(run.lines))
 
 
-def _match(run: Run, position: int, line: Line, signatures: tuple[Signature, ...], first_error: int) -> Match | None:
-    if line.voice == "program" and words("noise").search(line.text):
-        return None
-    for signature in signatures:
-        if not _holds(signature, run, position, first_error):
+def _match(run: Run, position: int, possible: frozenset[int], first_error: int) -> Match | None:
+    line = run.lines[position]
+    for number in _recognised(line.text, line.voice, line.level if line.level in _NO_ERROR else ""):
+        signature = list_signatures()[number]
+        if number not in possible or not _holds(signature, run, position, first_error):
             continue
-        if match := _compiled(signature.pattern).search(line.text):
-            return Match(
-                signature=signature,
-                position=position,
-                line=line.index,
-                tier=signature.tier - (line.voice == "kernel" and signature.tier == 1),
-                captured={name: value for name, value in match.groupdict().items() if value},
-                is_quoted=bool(words("wrappers").search(line.text)),
-            )
+        match = _compiled(signature.pattern).search(line.text)
+        return Match(
+            signature=signature,
+            position=position,
+            line=line.index,
+            tier=signature.tier - (line.voice == "kernel" and signature.tier == 1),
+            captured={name: value for name, value in match.groupdict().items() if value} if match else {},
+            is_quoted=bool(words("wrappers").search(line.text)),
+        )
     return None
 
 
+@lru_cache(maxsize=20_000)
+def _recognised(text: str, voice: str, level: str) -> tuple[int, ...]:
+    """The numbers of the signatures whose pattern a text shows; what else they ask is looked at later."""
+    if voice == "program" and (_FRAME.match(text) or words("noise").search(text)):
+        return ()
+    is_code = voice == "program" and bool(_CODE.match(text))
+    return tuple(
+        number
+        for number, signature in enumerate(list_signatures())
+        if signature.voice in {voice, "any"}
+        and signature.is_code == is_code
+        and (voice != "program" or _is_loud(signature, level))
+        and _compiled(signature.pattern).search(text)
+    )
+
+
+def _is_loud(signature: Signature, level: str) -> bool:
+    """Whether a line of this level may speak for the signature: a WARNING only where it is meant to."""
+    return not level or signature.level == "any" or (level == "WARNING" and signature.warns)
+
+
 def _holds(signature: Signature, run: Run, position: int, first_error: int) -> bool:
-    """Whether level, phase, order and frames fit; the pattern itself is looked at after that."""
+    """Whether phase, order and frames are what the signature asks."""
     line = run.lines[position]
     is_fit = (
-        signature.is_code == bool(line.voice == "program" and _CODE.match(line.text))
-        and (signature.level == "any" or not _is_quiet(line, signature))
-        and (not signature.phase or line.phase in signature.phase)
+        (not signature.phase or line.phase in signature.phase)
         and not (signature.only_first and position > first_error)
         and not (signature.is_fatal and line.phase == "serving" and line.process.startswith("APIServer"))
     )
     if not is_fit or not signature.frames:
         return is_fit
-    if not _compiled(signature.pattern).search(line.text):
-        return False
     return bool(_compiled(signature.frames).search(run.frames_before(position)))
-
-
-def _is_quiet(line: Line, signature: Signature) -> bool:
-    """Whether the line's own level says that it is no error."""
-    return line.voice == "program" and (line.level in _QUIET or (line.level == "WARNING" and not signature.warns))

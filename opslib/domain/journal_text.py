@@ -10,7 +10,7 @@ from opslib.domain.facts.journal import JournalEntry, entry_of
 
 Format = Literal["auto", "journal", "text"]
 _SAMPLE = 20  # lines that are looked at to tell the format
-_HEAD, _TAIL = 12_000, 28_000  # telling lines kept from both ends of a very long journal
+_HEAD, _TAIL = 4_000, 10_000  # lines of each kind kept from both ends of a very long journal
 _MAX_LINE = 200_000
 _DULL = (b'" 200', b" throughput: ", b"Received request", b"Added request", b"Finished request", b"Route: /")
 _TELLING = (b"rror", b"xception", b"ail", b"raceback", b"systemd", b"kernel", b" 0.0 tokens/s", b"hutdown", b"SIGTERM")
