@@ -21,7 +21,7 @@ from opslib.onhost.processes import command_line, describe, read_text, uptime_s
 
 _HEALTH_TIMEOUT_S = 2.0
 _MAX_KERNEL_LINES = 60
-_KERNEL_WORDS = re.compile(rb"NVRM|Xid|\bECC\b|EDAC|Machine [Cc]heck|[Hh]ardware [Ee]rror|Out of memory|oom-kill")
+_KERNEL_WORDS = re.compile(rb"NVRM|Xid|\bECC\b|EDAC|Machine [Cc]heck|[Hh]ardware [Ee]rror|amdgpu|Out of memory|oom[-_]")
 
 
 def main(arguments: Dict[str, Any]) -> int:
