@@ -5,6 +5,7 @@ import socket
 import subprocess
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,30 @@ def test_a_pulled_cable_is_noticed_at_both_ends(debian: Any, monkeypatch: pytest
             time.sleep(max(0.0, began_at + 8 - time.monotonic()))
     assert not host.run(["pgrep", "-f", "[s]leep 4321.5"]).is_success
     host.close()
+
+
+@pytest.mark.realhost
+def test_a_command_on_a_dead_link_is_given_up(debian: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command whose answer cannot come is given up soon after its time, as not known; the host ends it by itself."""
+    monkeypatch.setattr("opslib.hosts.commands._LINK_MARGIN_S", 1.0)
+    monkeypatch.setattr("opslib.hosts.ssh.CONNECT_TIMEOUT_S", 2)
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 2)
+    with opened(debian.settings) as host:
+        host.run(["true"])
+        with debian.network_cut():
+            began_at = time.monotonic()
+            with pytest.raises(HostUnreachable):
+                host.run(["sleep", "4321.75"], timeout_s=1)
+            assert time.monotonic() - began_at < 10
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(host.run, ["sleep", "4321.75"], timeout_s=2)
+            time.sleep(0.7)
+            began_at = time.monotonic()
+            with debian.network_cut(), pytest.raises(HostUnreachable, match="no answer"):
+                running.result()
+            assert time.monotonic() - began_at < 5
+    with opened(debian.settings) as host:
+        assert not host.run(["pgrep", "-f", "[s]leep 4321.75"]).is_success
 
 
 @pytest.mark.realhost
