@@ -109,7 +109,7 @@ def _execute(
         while thread.is_alive():
             thread.join(0.1)
             _hand_on(tail, on_event)
-            control.kill_after(GRACE_S)
+            control.keep_stopping(GRACE_S)
     _hand_on(tail, on_event)
     return errors[0] if errors else None
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from papermill import execute_notebook
@@ -22,6 +23,7 @@ from opslib.records.folder import RunFolder, atomic_write
 
 SCHEME = "opslib-record:"
 ENGINE = "opslib"
+WAKE_EVERY_S = 1.0
 EXIT_S = 20.0  # for what the kernel closes at its exit: connections, a rehearsal host
 _open_folders: dict[str, RunFolder] = {}
 
@@ -36,7 +38,9 @@ class KernelControl:
     def __init__(self) -> None:
         self.stopped_by = ""
         self.process_id: int | None = None
+        self.connection_file = ""
         self._stopped_at = 0.0
+        self._woken_at = 0.0
 
     def stop(self, reason: str) -> None:
         """Interrupt the running cell, and let no other begin; a second call kills the kernel."""
@@ -47,10 +51,27 @@ class KernelControl:
         self._stopped_at = time.monotonic()
         self._signal(signal.SIGINT)
 
-    def kill_after(self, grace_s: float) -> None:
-        """Kill the kernel where it was asked to stop longer ago than `grace_s`."""
-        if self.stopped_by and time.monotonic() - self._stopped_at > grace_s:
+    def keep_stopping(self, grace_s: float) -> None:
+        """To be called now and then: wake a cell that awaits, kill the kernel `grace_s` after it was asked to stop."""
+        if not self.stopped_by:
+            return
+        now = time.monotonic()
+        if now - self._stopped_at > grace_s:
             self._signal(signal.SIGKILL)
+        elif now - self._woken_at > WAKE_EVERY_S:
+            self._woken_at = now
+            self._wake()
+
+    def _wake(self) -> None:
+        """Send the kernel any message: its SIGINT handler (ipykernel 7.4) waits for the event loop's next turn."""
+        if not Path(self.connection_file).is_file():
+            return
+        client = BlockingKernelClient(connection_file=self.connection_file)
+        client.load_connection_file()
+        client.shell_channel.start()
+        client.kernel_info()
+        time.sleep(0.1)  # closing drops what isn't sent yet
+        client.stop_channels()
 
     def _signal(self, number: signal.Signals) -> None:
         """Signal the kernel alone, not its process group: a rehearsal host ends with it in its own way."""
@@ -124,6 +145,7 @@ class _Client(PapermillNotebookClient):  # type: ignore[misc]
 
     def execute_cell(self, *args: Any, **options: Any) -> Any:
         self.control.process_id = getattr(self.km.provisioner, "pid", None)
+        self.control.connection_file = self.km.connection_file
         if self.control.stopped_by:
             raise Stopped(self.control.stopped_by)
         return super().execute_cell(*args, **options)

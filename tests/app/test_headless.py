@@ -181,18 +181,25 @@ print(result.exit_code, result.folder, flush=True)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signal_ends_the_run_in_order(tmp_path, number):
-    """SIGINT and SIGTERM interrupt the cell, let its clean-up run, end the kernel and mark the record."""
+@pytest.mark.parametrize(
+    ("number", "waiting"),
+    [
+        (signal.SIGINT, "time.sleep(60)"),
+        (signal.SIGTERM, "await asyncio.sleep(60)"),
+        (signal.SIGHUP, "await asyncio.to_thread(time.sleep, 1); await asyncio.sleep(60)"),
+    ],
+)
+def test_signal_ends_the_run_in_order(tmp_path, number, waiting):
+    """A signal interrupts the cell (one that awaits, too), lets its clean-up run, ends the kernel and marks the record."""
     mark = tmp_path / "cleaned-up"
     write_notebook(
         tmp_path / "notebooks",
         RECORD,
         f"""
-import time
+import asyncio, time
 folder.write_json("kernel.json", os.getpid())
 try:
-    time.sleep(60)
+    {waiting}
 finally:
     Path({str(mark)!r}).touch()
 """,
