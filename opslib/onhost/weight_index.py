@@ -11,7 +11,6 @@ PARTS = (
     ("vision", re.compile(r"(^|\.)(visual|vision\w*|image_newline|multi_modal_projector|mm_projector)(\.|$)")),
     ("embedding", re.compile(r"(embed_tokens|word_embeddings|wte|tok_embeddings)\.")),
     ("lm_head", re.compile(r"(^|\.)(lm_head|output)\.weight$")),
-    ("expert", re.compile(r"\.experts\.")),
     ("norm", re.compile(r"norm|layernorm|ln_")),
     ("router", re.compile(r"\.(gate|router|e_score_correction_bias)(\.|$)")),
     ("latent", re.compile(r"\.(q_a_proj|kv_a_proj\w*)\.")),
@@ -19,7 +18,9 @@ PARTS = (
 
 
 def part_of(name: str) -> str:
-    """Which part of the model a tensor belongs to by its name: one of PARTS, or "other"."""
+    """Which part of the model a tensor belongs to by its name: "expert", one of PARTS, or "other"."""
+    if ".experts." in name:  # nearly all tensors of a mixture of experts
+        return "expert"
     for part, pattern in PARTS:
         if pattern.search(name):
             return part

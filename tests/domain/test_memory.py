@@ -4,7 +4,9 @@ from statistics import median
 
 import pytest
 
+from opslib.domain.engine_figures import read_figures
 from opslib.domain.memory import largest_fitting_max_num_seqs, plan_memory
+from opslib.domain.memory_observed import observe_launch
 from opslib.domain.memory_remedy import propose_memory_remedy
 from tests.memory_cases import GIB, MEASURED, VARIANTS, measured, observed, story
 
@@ -174,3 +176,24 @@ def test_given_the_reported_cache_the_tokens_are_exact():
         flags = inputs["flags"].with_value("--kv-cache-memory-bytes", int(reported["available_kv_gib"] * GIB), "log")
         plan = plan_memory(**{**inputs, "flags": flags})
         assert plan.kv_cache_tokens == pytest.approx(reported["kv_tokens"], rel=0.01), name
+
+
+def test_a_journals_figures_become_what_the_planner_takes():
+    """The lines that vLLM and PyTorch print for the story give its observed figures, tied to the flags of that start."""
+    lines = [
+        "(APIServer pid=1) INFO 11-29 18:00:00 [utils.py:1] non-default args: {'model': '/m', 'gpu_memory_utilization': 0.95}",
+        "(Worker_TP0 pid=2) INFO 11-29 18:00:00 [gpu_model_runner.py:1] Model loading took 57.5 GiB memory and 38.0 seconds",
+        "(Worker_TP0 pid=2) INFO 11-29 18:00:00 [gpu_worker.py:1] Available KV cache memory: 25.32 GiB",
+        "(Worker_TP0 pid=2) INFO 11-29 18:00:00 [gpu_model_runner.py:1] Graph capturing finished in 5 secs, took 2.0 GiB",
+        (
+            "(Worker_TP0 pid=2) ERROR 11-29 18:00:00 [x.py:1] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate "
+            "2.29 GiB. GPU 0 has a total capacity of 94.97 GiB of which 6.45 GiB is free. Including"
+        ),
+        (
+            "(Worker_TP0 pid=2) ERROR 11-29 18:00:00 [x.py:1] RuntimeError: CUDA out of memory occurred when warming up sampler "
+            "with 1024 dummy requests."
+        ),
+    ]
+    seen = observe_launch(read_figures(lines))
+    assert seen.model_dump() == {**observed().model_dump(), "gpu_memory_utilization": 0.95}
+    assert observe_launch(read_figures([])).weights_gib is None

@@ -1,0 +1,107 @@
+"""The same installation on the rehearsal host and on a real Debian, as root and through sudo."""
+
+import json
+import time
+
+import pytest
+
+from opslib.domain.unit_file import render_exec_start
+from opslib.workflow.facts import gather_identity, gather_listeners, gather_unit_status
+from opslib.workflow.install import apply_plan, plan_engine_flag, plan_install, read_unit_text, undo, unit_text_for
+from opslib.workflow.verify import verify_checkpoint
+from tests.conftest import opened
+
+HOSTS = (
+    "rehearsal",
+    pytest.param("realhost", marks=pytest.mark.realhost),
+    pytest.param("realhost-ops", marks=pytest.mark.realhost),
+)
+WORDS = [
+    '{"a": "b c"}',
+    "100%",
+    "$HOME ${X} $$",
+    "it's",
+    'say "x"',
+    ";",
+    "#no",
+    "",
+    "a\nb\tc",
+    "back\\slash",
+    "größe 漢",
+    "%h %%",
+]
+ARGV_WRITER = "import json,sys; open(sys.argv[1],'w').write(json.dumps(sys.argv[2:]))"
+
+
+@pytest.fixture(scope="module", params=HOSTS)
+def host(request):
+    """Each kind of host whose units may be changed."""
+    if request.param == "rehearsal":
+        settings = request.getfixturevalue("rehearsal").settings
+    else:
+        debian = request.getfixturevalue("debian")
+        settings = debian.settings if request.param == "realhost" else debian.ops_settings
+    with opened(settings) as opened_host:
+        yield opened_host
+
+
+def install(host, unit, text):
+    return apply_plan(host, plan_install(host, unit=unit, unit_text=text))
+
+
+def test_who_answers_is_known_in_one_round_trip(host):
+    """A real boot id and the login that the settings name."""
+    who = gather_identity(host)
+    assert len(who.boot_id) == 36
+    assert who.asked_at.utcoffset().total_seconds() == 0
+
+
+def test_a_unit_nobody_installed_is_not_found(host):
+    """`systemctl show` exits 0; LoadState tells."""
+    assert not gather_unit_status(host, "opslib-never-there").is_installed
+    assert gather_listeners(host, 59999) == ()
+
+
+def test_an_installed_unit_is_loaded_changed_and_taken_back(host):
+    """Install, change by one flag, undo both: systemd agrees after each, and nothing is left."""
+    text = unit_text_for(
+        host, unit="opslib-try", model_path="/srv/m", flags=["--port", "8000"], gpus=[0], required_free_gib=1
+    )
+    first = install(host, "opslib-try", text)
+    assert first.state == "ok", first.steps
+    status = gather_unit_status(host, "opslib-try")
+    assert (status.is_installed, status.need_daemon_reload, status.active_state) == (True, False, "inactive")
+    assert plan_install(host, unit="opslib-try", unit_text=text).steps == ()
+    second = apply_plan(host, plan_engine_flag(host, unit="opslib-try", name="--max-num-seqs", value="256"))
+    assert "--max-num-seqs 256" in read_unit_text(host, "opslib-try")
+    undo(host, second)
+    assert read_unit_text(host, "opslib-try") == text
+    undo(host, first)
+    assert not gather_unit_status(host, "opslib-try").is_installed
+
+
+def test_arguments_reach_the_program_byte_equal(host):
+    """How systemd itself reads the quoted ExecStart: JSON, %, $, ;, #, quotes, newlines, non-ASCII."""
+    target = f"/tmp/opslib-argv-{int(time.time() * 1000)}.json"
+    argv = ["/usr/bin/env", "python3", "-c", ARGV_WRITER, target, *WORDS]
+    text = f"[Service]\nType=oneshot\n{render_exec_start(argv)}"
+    report = install(host, "opslib-argv", text)
+    started = host.run(("systemctl", "start", "opslib-argv.service"), sudo=host.settings.sudo, timeout_s=30)
+    assert started.is_success, started.error_text
+    content = host.read_file(target, sudo=host.settings.sudo)
+    host.run(("rm", "--force", target), sudo=host.settings.sudo)
+    undo(host, report)
+    assert json.loads(content) == WORDS
+
+
+def test_a_broken_unit_is_found_by_asking_again(host):
+    """Nothing that cannot run is loaded; writing the file alone proves nothing."""
+    report = install(host, "opslib-broken", "[Service]\nType=exec\n")
+    undo(host, report)
+    assert report.state == "critical"
+    assert "LoadState" in report.steps[-1].detail
+
+
+def test_a_missing_model_is_a_critical_report(host):
+    """The on-host program runs everywhere, and a wrong path is one sentence."""
+    assert verify_checkpoint(host, "/srv/models/opslib-never-there").state == "critical"
