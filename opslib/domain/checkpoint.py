@@ -17,6 +17,7 @@ GB = 10**9
 _NUMBERED = re.compile(r"(?P<stem>.*)-(?P<number>\d+)-of-(?P<total>\d+)\.safetensors")
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model", "spiece.model")
 _LEFTOVERS = (".incomplete", ".aria2", ".lock", ".part", ".crdownload")
+_OTHER_LAYOUT = "consolidated"  # Mistral's own layout of the same weights, beside the sharded one
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt")
 
 
@@ -98,7 +99,8 @@ def judge_checkpoint(listing: Listing) -> CheckpointReport:
     present = {str(shard["path"]) for shard in listing.shards}
     missing = tuple(sorted(expected - present - _unreadable(listing)))
     findings = tuple(_findings(listing, missing))
-    total = sum(int(shard["size"]) for shard in listing.shards)
+    loaded = [shard for shard in listing.shards if not expected or shard["path"] in expected]
+    total = sum(int(shard["size"]) for shard in loaded)
     n_expected = max(len(expected), len(present) if not missing else 0)
     commits = Counter(note["commit"] for note in listing.download)
     return CheckpointReport(
@@ -109,13 +111,13 @@ def judge_checkpoint(listing: Listing) -> CheckpointReport:
         findings=findings,
         layout=_layout(listing),
         n_files=len(listing.files),
-        n_shards=len(present),
+        n_shards=len(loaded),
         n_expected_shards=n_expected,
         total_bytes=total,
         missing_shards=missing,
-        parameters_by_dtype=_sum(listing.shards, "parameters"),
-        bytes_by_dtype=_sum(listing.shards, "dtype_bytes"),
-        bytes_by_part=_sum(listing.shards, "part_bytes"),
+        parameters_by_dtype=_sum(loaded, "parameters"),
+        bytes_by_dtype=_sum(loaded, "dtype_bytes"),
+        bytes_by_part=_sum(loaded, "part_bytes"),
         commit=commits.most_common(1)[0][0] if commits else None,
         config=_config(listing),
         duration_s=listing.duration_s,
@@ -181,7 +183,7 @@ def _shard_findings(listing: Listing, commit: str | None) -> Iterator[Finding]:
         elif shard["size"] > shard["extent"]:
             long = f"{shard['size'] - shard['extent']} bytes after the last tensor"
             yield _finding(listing, "trailing-bytes", path, long, commit)
-        if listing.index and expected and path not in expected:
+        if listing.index and expected and path not in expected and not path.startswith(_OTHER_LAYOUT):
             yield _finding(listing, "stray-shard", path, "the index names no tensor in it")
     has_weights = listing.shards or any(entry["path"].endswith(_WEIGHTS) for entry in listing.files)
     if not has_weights:
@@ -199,8 +201,9 @@ def _index_findings(listing: Listing) -> Iterator[Finding]:
         count, names = difference["count"], difference["names"]
         detail = f"{count} tensor{'s' if count > 1 else ''}, such as {names[0]}"
         yield _finding(listing, difference["kind"], difference["path"], detail)
-    is_whole = len(listing.shards) >= len(index["shards"]) and not any(shard["problem"] for shard in listing.shards)
-    held = sum(_sum(listing.shards, "dtype_bytes").values())
+    named = [shard for shard in listing.shards if shard["path"] in index["shards"]]
+    is_whole = len(named) == len(index["shards"]) and not any(shard["problem"] for shard in named)
+    held = sum(_sum(named, "dtype_bytes").values())
     if is_whole and index["total_size"] not in {None, held}:
         detail = f"the index says {index['total_size']} bytes of tensors, the headers {held}"
         yield _finding(listing, "total-size", index["path"], detail)
@@ -208,9 +211,15 @@ def _index_findings(listing: Listing) -> Iterator[Finding]:
 
 def _companion_findings(listing: Listing) -> Iterator[Finding]:
     names = {str(entry["path"]) for entry in listing.files}
-    if "config.json" not in names and "params.json" not in names and not any(name.endswith(".gguf") for name in names):
+    is_adapter = "adapter_config.json" in names  # it is loaded beside its base model
+    if (
+        not is_adapter
+        and "config.json" not in names
+        and "params.json" not in names
+        and not any(name.endswith(".gguf") for name in names)
+    ):
         yield _finding(listing, "companion-missing", "config.json", "the model's config is missing")
-    if not names & set(_TOKENIZERS):
+    if not is_adapter and not names & set(_TOKENIZERS):
         yield _finding(listing, "companion-missing", "tokenizer.json", "no tokenizer file (tokenizer.json or another)")
     for name, answer in listing.companions.items():
         if answer.get("problem"):

@@ -18,6 +18,7 @@ LEVELS = ("headers",)
 SHOWN_JSON = ("config.json", "generation_config.json", "tokenizer_config.json", "quantize_config.json")
 CHECKED_JSON = ("tokenizer.json", "preprocessor_config.json", "processor_config.json", "special_tokens_map.json")
 DOWNLOAD_DIR = os.path.join(".cache", "huggingface", "download")
+OTHER_LAYOUT = "consolidated"  # Mistral's own layout of the same weights; no index speaks of it
 PROGRESS_S = 0.25
 LONE_SURROGATE = re.compile(r"(?<!\\ud[89ab][0-9a-f]{2})\\udc[89a-f][0-9a-f]")
 MAX_JSON_BYTES = 200_000_000
@@ -120,7 +121,7 @@ class Weights:
             shard["problem"] = {"kind": "unreadable", "detail": str(error)}
         else:
             shard.update(summarize(tensors), extent=extent)
-            for tensor in tensors:
+            for tensor in () if entry["path"].startswith(OTHER_LAYOUT) else tensors:
                 self.holders.setdefault(tensor.name, []).append(entry["path"])
         self.shards.append(shard)
 

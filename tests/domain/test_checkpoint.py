@@ -112,3 +112,23 @@ def test_an_answer_without_listing_is_unexpected(text):
     """No listing is no verdict."""
     with pytest.raises(UnexpectedAnswer):
         parse_listing(text)
+
+
+def test_no_false_alarm_on_other_layouts(tmp_path, capsys):
+    """Mistral's consolidated file beside the shards, a single unnumbered file, an adapter without config: all whole."""
+    both = write_model(tmp_path / "both")
+    (both / "consolidated.safetensors").write_bytes(safetensors({"layers.0.a.weight": ("BF16", (4, 8))}))
+    report = judge(both, capsys)
+    assert (report.state, report.parameters_by_dtype) == ("ok", {"BF16": 96, "F32": 24})
+    single = tmp_path / "single"
+    single.mkdir()
+    (single / "model.safetensors").write_bytes(safetensors({"a": ("F8_E4M3", (4,)), "b": ("I64", ())}))
+    (single / "config.json").write_text("{}")
+    (single / "tokenizer.model").write_bytes(b"x")
+    report = judge(single, capsys)
+    assert (report.state, report.summary) == ("ok", "1 of 1 shard, 0.0 GB, every header covers its file")
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_model.safetensors").write_bytes(safetensors({"a": ("F32", (4,))}))
+    (adapter / "adapter_config.json").write_text("{}")
+    assert judge(adapter, capsys).state == "ok"
