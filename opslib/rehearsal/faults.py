@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 from collections.abc import Sequence
@@ -27,6 +28,12 @@ async def begin_faults(layout: Layout, scenario: Scenario, table: processes.Proc
             table.spawn(argv, environment=environment, directory=Path("/"), on_exit=lambda _status: None)
         if before.kind == "listen" and before.port:
             await _wait_for_listener(layout.loopback, before.port)
+
+
+def boot_lines(journal: JournalStore, scenario: Scenario) -> None:
+    """What a kernel says at boot: without a line nobody could tell a quiet kernel from one that may not be read."""
+    kernel_line(journal, f"Linux version {os.uname().release} (a rehearsal host)", priority=5)
+    kernel_line(journal, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {scenario.gpus['driver_version']}")
 
 
 def fault_commands(journal: JournalStore) -> dict[str, Command]:

@@ -21,7 +21,7 @@ from opslib.domain.host import HostSettings
 from opslib.errors import CouldNotFindOut
 from opslib.rehearsal import processes
 from opslib.rehearsal.control import ControlServer
-from opslib.rehearsal.faults import begin_faults, fault_commands
+from opslib.rehearsal.faults import begin_faults, boot_lines, fault_commands
 from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.journalctl import journalctl
 from opslib.rehearsal.layout import Layout, lay_out, pin
@@ -124,6 +124,7 @@ async def serve(root: Path, scenario: Scenario, time_factor: float) -> None:
     table = processes.ProcessTable()
     table.watch(loop)
     journal = JournalStore(root / "var/log/journal.jsonl", hostname=os.uname().nodename)
+    boot_lines(journal, scenario)
     mark = f"rehearsal-{os.getpid()}"
     manager = Manager(layout.unit_dir, journal, table, layout.environment(), group_prefix=mark, time_factor=time_factor)
     with tempfile.TemporaryDirectory(prefix="opslib-") as short:

@@ -25,7 +25,8 @@ def standin_files(
     ledger_dir: str | None = None,
     clock_factor: float | None = None,
 ) -> dict[str, tuple[bytes, int]]:
-    """The files by absolute path, each with its bytes and mode: bin/ (launchers), lib/ (modules), share/rehearsal.json.
+    """The files by absolute path, each with its bytes and mode: bin/ (launchers), lib/ (modules, and the
+    directory that tells the engine's version), share/rehearsal.json.
 
     The launchers find lib/ and share/ beside their real file, so links to them work. `ledger_dir` defaults to
     /dev/shm/opslib-standin under the default prefix (any user may write there, and a reboot empties it, as it does a
@@ -46,6 +47,10 @@ def standin_files(
         if entry.name.endswith(".py") and (module in wanted or module.startswith("engine_")):
             files[f"{library}/rehearsal/standin/{entry.name}"] = (entry.read_bytes(), 0o644)
     settings = standin_settings(scenario, ledger_dir or default_ledger, clock_factor)
+    version = scenario.figures["version"]
+    packages = f"{prefix}/lib/python3.11/site-packages"
+    metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
+    files[f"{packages}/vllm-{version}.dist-info/METADATA"] = (metadata.encode(), 0o644)
     files[f"{prefix}/share/rehearsal.json"] = (json.dumps(settings, indent=2).encode() + b"\n", 0o644)
     return files
 
