@@ -343,7 +343,11 @@ def _rights() -> SurveyCheck:
 
 
 def _borrowed(check: SurveyCheck) -> SurveyCheck:
-    return check.model_copy(update={"state": State.OK, "summary": f"{check.summary} (this machine's)", "next_step": ""})
+    is_journal = check.name == "journal"
+    summary = (
+        "the rehearsal host's journal lives as long as it does" if is_journal else f"{check.summary} (this machine's)"
+    )
+    return check.model_copy(update={"state": State.OK, "summary": summary, "next_step": ""})
 
 
 def _answer(reading: SurveyReading, name: str) -> CommandAnswer:
