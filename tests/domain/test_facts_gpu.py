@@ -31,7 +31,7 @@ def test_a_row_that_cannot_be_read_is_an_unexpected_answer(text):
 
 def test_processes_name_who_holds_memory():
     """One row per process and GPU; a name may hold a comma; no rows is nobody."""
-    rows = parse_gpu_processes('GPU-a, 4711, 58880, VLLM::Worker_TP0\nGPU-b, 12, [N/A], a, b\n')
+    rows = parse_gpu_processes("GPU-a, 4711, 58880, VLLM::Worker_TP0\nGPU-b, 12, [N/A], a, b\n")
     assert (rows[0].pid, rows[0].name, rows[0].memory_used_bytes) == (4711, "VLLM::Worker_TP0", 58880 * MIB)
     assert (rows[1].name, rows[1].memory_used_bytes) == ("a, b", None)
     assert parse_gpu_processes("\n") == ()

@@ -9,7 +9,16 @@ from opslib.workflow.plan import gather_engine_version, plan_for_host
 from tests.fakes import FakeHost, answered
 from tests.memory_cases import MINIMAX, observed
 
-FLAGS = ["--tensor-parallel-size", "4", "--gpu-memory-utilization", "0.95", "--max-model-len", "131072", "--port", "8000"]
+FLAGS = [
+    "--tensor-parallel-size",
+    "4",
+    "--gpu-memory-utilization",
+    "0.95",
+    "--max-model-len",
+    "131072",
+    "--port",
+    "8000",
+]
 REPORT = CheckpointReport(
     path="/srv/models/minimax-m2-230b-fp8",
     level="headers",
