@@ -30,12 +30,14 @@ def vector_shape(argv: Sequence[str]) -> tuple[str, ...]:
     >>> vector_shape(["/usr/bin/journalctl", "-u", "x.service", "-o", "json", "-n", "5", "_PID=7"])
     ('journalctl', '-u', '<value>', '-o', 'json', '-n', '<number>', '_PID=<number>')
     """
+    if not argv:
+        return ()
     program = posixpath.basename(argv[0])
     shape = [program]
     has_subcommand = program not in _SUBCOMMANDS
     for previous, argument in pairwise(argv):
         if previous in ("-c", "-lc") and program not in _SUBCOMMANDS:
-            shape.append(f"<script {hashlib.sha256(argument.encode('utf-8', 'replace')).hexdigest()[:8]}>")
+            shape.append(_script_shape(argument))
         elif not has_subcommand and previous not in _FORMATS and _WORD.fullmatch(argument):
             shape.append(argument)
             has_subcommand = True
@@ -55,6 +57,12 @@ def _argument_shape(previous: str, argument: str) -> str:
     if argument.startswith("-") and not argument.lstrip("-").isdigit():
         return argument
     return _value_shape(argument)
+
+
+def _script_shape(script: str) -> str:
+    """A digest of the script without its paths and numbers."""
+    plain = re.sub(r"/[\w./-]+|\d+(\.\d+)?", "_", script)
+    return f"<script {hashlib.sha256(plain.encode('utf-8', 'replace')).hexdigest()[:8]}>"
 
 
 def _value_shape(value: str) -> str:

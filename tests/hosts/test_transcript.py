@@ -37,10 +37,12 @@ def test_values_are_left_out(vector: str, shape: str) -> None:
 
 
 def test_scripts_are_told_apart() -> None:
-    """A script is known by its digest, so that another script is another shape."""
-    one, two = vector_shape(["sh", "-c", "echo 1", "x"]), vector_shape(["sh", "-c", "echo 2", "x"])
+    """A script is known by a digest of its words, so that another script is another shape."""
+    one, two = vector_shape(["sh", "-c", "echo a", "x"]), vector_shape(["sh", "-c", "echo b", "x"])
     assert one != two
     assert one[2].startswith("<script ")
+    assert vector_shape(["sh", "-c", "sleep 1 > /tmp/a"]) == vector_shape(["sh", "-c", "sleep 22.5 > /tmp/b"])
+    assert vector_shape([]) == ()
 
 
 def test_commands_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
