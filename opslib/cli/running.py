@@ -30,7 +30,8 @@ def tell_run(runbook: str, given: Mapping[str, Any], *, runs_dir: Path | None, a
 def _tell_end(story: Story, result: RunResult) -> None:
     page = result.folder / "record.html"
     story.say()
-    story.say(f"{badge_text(result.outcome.state.value)}  {result.outcome.reason}", "bold")
+    if story.last_outcome != result.outcome.reason:  # the runbook ended without telling it
+        story.say(f"{badge_text(result.outcome.state.value)}  {result.outcome.reason}", "bold")
     story.say(f"record  {result.folder}")
     story.say(f"read    {(page if page.is_file() else result.folder / 'notebook.ipynb').as_uri()}")
 

@@ -1,6 +1,8 @@
 """A run told in the terminal: time, section, state, sentence; diffs, journal lines and tables indented below."""
 
+import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -18,6 +20,9 @@ STATES = {
     "running": ("…", "cyan"),
     "interrupted": ("✗", "magenta"),
 }
+PROGRESS_EVERY_S = 5.0  # a phase that goes on is told again after this
+MAX_QUOTED = 200  # characters of a quoted line; the record has all of it
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
 _INDENT = " " * 10
 
 
@@ -39,25 +44,33 @@ class Story:
             soft_wrap=True,
             emoji=False,
         )
-        self._section = ""
+        self.last_outcome = ""
+        self._said: tuple[str, str, str] = ("", "", "")  # section, state, sentence of the line before
+        self._phase = ("", "", 0.0)  # section and phase of the last progress line, and when it was printed
 
     def tell(self, event: Mapping[str, Any]) -> None:
         """Print one event."""
-        kind, text = str(event.get("kind", "")), str(event.get("text", ""))
-        section = str(event.get("section") or "")
-        state = str(event.get("state") or "")
+        kind, text, section, state = (_plain(event.get(name) or "") for name in ("kind", "text", "section", "state"))
         if kind == "section-started":
-            self._section = section
-            self._line(event, Text(text if text != section else "…", "dim"), section)
-        elif kind == "outcome":
-            self._line(event, Text.assemble(_badge(state), "  ", text), "outcome")
-        elif text or state:
-            is_quiet = kind in {"line", "progress"} and not state
-            sentence = Text(text, "dim" if kind == "progress" else "")
-            self._line(
-                event, sentence if is_quiet else Text.assemble(_badge(state), "  " if state else "", text), section
-            )
+            text = text if text != section else "…"
+        if kind == "outcome":
+            section, self.last_outcome = section or "outcome", text
+        is_repeated = (section, state, text) == self._said or (
+            kind == "progress" and self._is_same_phase(section, text)
+        )
+        if (text or state) and not is_repeated:
+            style = "dim" if kind in {"progress", "section-started"} else ""
+            self._line(event, Text.assemble(_badge(state), "  " if state else "", (text, style)), section)
+            self._said = (section, state, text)
         self._block(kind, event)
+
+    def _is_same_phase(self, section: str, text: str) -> bool:
+        """Whether a progress line only moves on within its phase, and the last one is young."""
+        phase, now = text.rstrip("%0123456789. "), time.monotonic()
+        if (section, phase) == self._phase[:2] and now - self._phase[2] < PROGRESS_EVERY_S:
+            return True
+        self._phase = (section, phase, now)
+        return False
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line of our own."""
@@ -74,7 +87,8 @@ class Story:
             return
         lines = event.get("lines") or []
         for line in lines if isinstance(lines, list) else str(lines).splitlines():
-            text = str(line).rstrip("\n")
+            text = _plain(line).rstrip()
+            text = text if len(text) <= MAX_QUOTED else f"{text[: MAX_QUOTED - 1]}…"
             self._console.print(Text(f"{_INDENT}{'  ' if kind != 'evidence' else '│ '}{text}", _line_style(kind, text)))
 
     def _table(self, columns: Sequence[Any], rows: Sequence[Any]) -> None:
@@ -130,7 +144,12 @@ def _line_style(kind: str, line: str) -> str:
 
 
 def _shown(cell: object) -> str:
-    return f"{cell:,.1f}" if isinstance(cell, float) else "-" if cell is None else str(cell)
+    return f"{cell:,.1f}" if isinstance(cell, float) else "-" if cell is None else _plain(cell)
+
+
+def _plain(text: object) -> str:
+    """A text without what a terminal would obey: a journal line may hold anything."""
+    return _CONTROL.sub("", str(text).replace("\t", "  "))
 
 
 def _is_number(text: str) -> bool:

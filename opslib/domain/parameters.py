@@ -182,7 +182,9 @@ class InvestigateCrashParameters(Parameters):
 
 
 class UnitBenchmarkParameters(BenchmarkParameters, ServedParameters, Parameters):
-    """Parameters of `50-benchmark`."""
+    """Parameters of `50-benchmark`: by default of a rehearsal host whose engine serves."""
+
+    host: Alias = Field("rehearsal:healthy", description="alias of the host in hosts.toml")
 
 
 class DeployParameters(BenchmarkParameters, LaunchParameters, LevelParameters, Parameters):

@@ -74,7 +74,8 @@ def test_all_problems_are_named_at_once():
 def test_defaults_are_the_rehearsal_host(runbook):
     """Every runbook can be run without any parameter, on the practice host."""
     parameters = validate_parameters(runbook, {})
-    assert (parameters.host, parameters.unit) == ("rehearsal", "vllm-minimax")
+    assert parameters.host.partition(":")[0] == "rehearsal"
+    assert parameters.unit == "vllm-minimax"
     assert validate_parameters(runbook, defaults_of(runbook)) == parameters
 
 
