@@ -13,7 +13,7 @@ from typing import Any
 import opslib.errors
 from opslib.app.catalogue import find_runbook
 from opslib.app.kernel import KernelControl, execute_runbook
-from opslib.domain.parameters import Parameters, validate_parameters
+from opslib.domain.parameters import RunParameters, validate_parameters
 from opslib.domain.problems import nearest
 from opslib.domain.record import RunRecord, new_record
 from opslib.domain.redaction import redact
@@ -56,9 +56,11 @@ def run_headless(
     name, notebook = find_runbook(runbook)
     parameters = validate_parameters(name, given)
     secrets = reference_secrets(parameters.references)
-    check_alias(parameters.host)
+    for alias in parameters.aliases:
+        check_alias(alias)
     started_at = datetime.now(UTC)
-    folder = RunFolder.create(runs_dir, parameters.host, parameters.unit, name, started_at, secrets=secrets)
+    named = (parameters.recorded_host, parameters.recorded_unit, name)
+    folder = RunFolder.create(runs_dir, *named, started_at, secrets=secrets)
     folder.write_record(new_record(name, parameters, started_at=started_at))
     on_folder(folder.path)
     control = KernelControl()
@@ -86,7 +88,7 @@ def check_alias(alias: str) -> None:
         raise UnknownName(f"unknown scenario {scenario!r}{nearest(scenario, known)}")
 
 
-def _chosen(parameters: Parameters, given: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(parameters: RunParameters, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.model_dump().items() if name in given}
 
 

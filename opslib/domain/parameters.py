@@ -44,13 +44,25 @@ _OWN_FLAGS = {
 }
 
 
-class Parameters(BaseModel):
-    """What every runbook is given: the host and the unit that it is about."""
+class RunParameters(BaseModel):
+    """What the parameters of every runbook have in common."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
-    host: Alias = Field("rehearsal", description="alias of the host in hosts.toml")
-    unit: UnitName = Field("vllm-minimax", description="systemd unit; .service is optional")
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The hosts that the run is about."""
+        return ()
+
+    @property
+    def recorded_host(self) -> str:
+        """The host's name in the record; a number of hosts where it is about several."""
+        return self.aliases[0] if len(self.aliases) == 1 else f"{len(self.aliases)}-hosts"
+
+    @property
+    def recorded_unit(self) -> str:
+        """The unit's name in the record."""
+        return "all-units"
 
     @staticmethod
     def names(runbook: str) -> tuple[str, ...]:
@@ -61,6 +73,23 @@ class Parameters(BaseModel):
     def references(self) -> tuple[str, ...]:
         """Where the secrets of this run lie: all values of the form `env:NAME` and `file:PATH`."""
         return tuple(value for value in _texts(self.model_dump()) if is_reference(value))
+
+
+class Parameters(RunParameters):
+    """What every runbook about one unit is given: the host and the unit."""
+
+    host: Alias = Field("rehearsal", description="alias of the host in hosts.toml")
+    unit: UnitName = Field("vllm-minimax", description="systemd unit; .service is optional")
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The one host."""
+        return (self.host,)
+
+    @property
+    def recorded_unit(self) -> str:
+        """The unit's name in the record."""
+        return self.unit
 
 
 class ModelParameters(BaseModel):
@@ -161,6 +190,17 @@ class LevelParameters(BaseModel):
     )
 
 
+class SurveyHostsParameters(RunParameters):
+    """Parameters of `00-survey-hosts`."""
+
+    hosts: list[Alias] = Field(["rehearsal"], min_length=1, max_length=256, description="aliases of hosts.toml")
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """The hosts, each once, in the order given."""
+        return tuple(dict.fromkeys(self.hosts))
+
+
 class VerifyDownloadParameters(LevelParameters, ModelParameters, Parameters):
     """Parameters of `10-verify-download`."""
 
@@ -191,7 +231,8 @@ class DeployParameters(BenchmarkParameters, LaunchParameters, LevelParameters, P
     """Parameters of `90-deploy`."""
 
 
-RUNBOOKS: Mapping[str, type[Parameters]] = {
+RUNBOOKS: Mapping[str, type[RunParameters]] = {
+    "00-survey-hosts": SurveyHostsParameters,
     "10-verify-download": VerifyDownloadParameters,
     "20-plan-memory": PlanMemoryParameters,
     "30-launch": UnitLaunchParameters,
@@ -220,7 +261,7 @@ def _texts(value: object) -> Iterator[str]:
             yield from _texts(item)
 
 
-def schema_of(runbook: str) -> type[Parameters]:
+def schema_of(runbook: str) -> type[RunParameters]:
     """The parameter schema of a runbook; raises UnknownName with the nearest name."""
     if runbook not in RUNBOOKS:
         raise UnknownName(f"unknown runbook {runbook!r}{nearest(runbook, list(RUNBOOKS))}")
@@ -242,7 +283,7 @@ def takes_text(runbook: str, name: str) -> bool:
     return "string" in (schema.get("type"), *(part.get("type") for part in schema.get("anyOf", ())))
 
 
-def validate_parameters(runbook: str, given: Mapping[str, Any]) -> Parameters:
+def validate_parameters(runbook: str, given: Mapping[str, Any]) -> RunParameters:
     """What a runbook will run with: `given` over the defaults.
 
     Raises BadParameter with one line per problem; nothing is contacted to find out.

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from opslib import __version__
 from opslib.domain.host import HostSettings
-from opslib.domain.parameters import Parameters
+from opslib.domain.parameters import RunParameters
 from opslib.domain.states import Outcome, State, Value
 
 SCHEMA_VERSION = 1
@@ -78,13 +78,13 @@ class RunRecord(Value):
 
 
 def new_record(
-    runbook: str, parameters: Parameters, settings: HostSettings | None = None, *, started_at: datetime
+    runbook: str, parameters: RunParameters, settings: HostSettings | None = None, *, started_at: datetime
 ) -> RunRecord:
     """The record of a run that starts now; the record folder adds who runs it, where and in which process."""
     return RunRecord(
         runbook=runbook,
         parameters=parameters.model_dump(),
-        host=settings.alias if settings else parameters.host,
-        unit=parameters.unit,
+        host=settings.alias if settings else parameters.recorded_host,
+        unit=parameters.recorded_unit,
         started_at=started_at,
     )
