@@ -31,4 +31,10 @@ def runs_command(runs_dir: Path | None, limit: int | None, as_json: bool) -> int
 def _row(entry: RecordEntry) -> list[str]:
     started = entry.started_at.strftime("%Y-%m-%d %H:%M:%S") if entry.started_at else "-"
     reason = entry.reason if len(entry.reason) <= 70 else f"{entry.reason[:67]}..."
-    return [started, entry.runbook, entry.host, entry.unit, badge_text(entry.shown_state), reason, entry.folder]
+    return [started, entry.runbook, entry.host, entry.unit, badge_text(entry.shown_state), reason, _short(entry.folder)]
+
+
+def _short(folder: str) -> str:
+    """The folder as it would be typed here."""
+    path = Path(folder)
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

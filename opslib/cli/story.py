@@ -59,7 +59,7 @@ class Story:
             kind == "progress" and self._is_same_phase(section, text)
         )
         if (text or state) and not is_repeated:
-            style = "dim" if kind in {"progress", "section-started"} else ""
+            style = "dim" if kind in {"progress", "section-started", "section-skipped"} else ""
             self._line(event, Text.assemble(_badge(state), "  " if state else "", (text, style)), section)
             self._said = (section, state, text)
         self._block(kind, event)
