@@ -8,7 +8,9 @@ _START = {
         "(APIServer pid=10) INFO 11-29 12:00:01 [utils.py:325] non-default args: {'model': '/srv/models/qwen', 'max_model_len': 8192}",
         "(APIServer pid=10) INFO 11-29 12:00:02 [model.py:547] Resolved architecture: Qwen3ForCausalLM",
     ],
-    "engine": ["(EngineCore_DP0 pid=11) INFO 11-29 12:00:09 [core.py:77] Initializing a V1 LLM engine (v0.15.0) with config: x"],
+    "engine": [
+        "(EngineCore_DP0 pid=11) INFO 11-29 12:00:09 [core.py:77] Initializing a V1 LLM engine (v0.15.0) with config: x"
+    ],
     "device": [
         "(Worker_TP0 pid=12) INFO 11-29 12:00:12 [parallel_state.py:1208] world_size=2 rank=0 local_rank=0 backend=nccl",
         "(Worker_TP0 pid=12) INFO 11-29 12:00:12 [pynccl.py:103] vLLM is using nccl==2.27.5",
@@ -22,8 +24,12 @@ _START = {
         "(Worker_TP0 pid=12) INFO 11-29 12:01:02 [monitor.py:34] torch.compile takes 20.1 s in total",
     ],
     "kv": ["(EngineCore_DP0 pid=11) INFO 11-29 12:01:05 [kv_cache_utils.py:1229] GPU KV cache size: 151,200 tokens"],
-    "graphs": ["Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  48%|####      | 17/35 [00:02<00:03,  7.80it/s]"],
-    "graphs_done": ["(Worker_TP0 pid=12) INFO 11-29 12:01:12 [gpu_model_runner.py:3480] Graph capturing finished in 6 secs, took 0.61 GiB"],
+    "graphs": [
+        "Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  48%|####      | 17/35 [00:02<00:03,  7.80it/s]"
+    ],
+    "graphs_done": [
+        "(Worker_TP0 pid=12) INFO 11-29 12:01:12 [gpu_model_runner.py:3480] Graph capturing finished in 6 secs, took 0.61 GiB"
+    ],
     "serving": [
         "(APIServer pid=10) INFO:     Application startup complete.",
         '(APIServer pid=10) INFO:     10.0.0.5:4242 - "POST /v1/completions HTTP/1.1" 200 OK',
@@ -32,11 +38,15 @@ _START = {
 
 
 def _program(message, pid=12):
-    return JournalEntry(message=message, identifier="vllm", pid=pid, invocation_id="i1", transport="stdout", unit="vllm.service")
+    return JournalEntry(
+        message=message, identifier="vllm", pid=pid, invocation_id="i1", transport="stdout", unit="vllm.service"
+    )
 
 
 def _systemd(message):
-    return JournalEntry(message=message, identifier="systemd", pid=1, invocation_id="i1", transport="journal", unit="vllm.service")
+    return JournalEntry(
+        message=message, identifier="systemd", pid=1, invocation_id="i1", transport="journal", unit="vllm.service"
+    )
 
 
 def _traceback(frames, error):

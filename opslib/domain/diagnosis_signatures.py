@@ -132,13 +132,18 @@ def _recognised(text: str, voice: str, level: str) -> tuple[int, ...]:
     if voice == "program" and (_FRAME.match(text) or words("noise").search(text)):
         return ()
     is_code = voice == "program" and bool(_CODE.match(text))
+    return tuple(number for number, pattern in _speaking(voice, level, is_code=is_code) if pattern.search(text))
+
+
+@cache
+def _speaking(voice: str, level: str, *, is_code: bool) -> tuple[tuple[int, re.Pattern[str]], ...]:
+    """Number and pattern of the signatures for which a line of this voice and level may speak."""
     return tuple(
-        number
+        (number, _compiled(signature.pattern))
         for number, signature in enumerate(list_signatures())
         if signature.voice in {voice, "any"}
         and signature.is_code == is_code
         and (voice != "program" or _is_loud(signature, level))
-        and _compiled(signature.pattern).search(text)
     )
 
 

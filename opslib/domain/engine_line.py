@@ -6,10 +6,8 @@ from opslib.domain.states import Value
 
 _MAX_TEXT = 6000  # characters of a line that are looked at; longer ones are lists of names
 _ANSI = re.compile(r"(?:\x1b|#033)\[[0-9;]*[A-Za-z]")
-_FRAMES = (
-    re.compile(r"[\w./-]{1,64} {1,40}\| ?"),  # docker compose: "name  | "
-    re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) "),  # Kubernetes, docker logs -t
-)
+_COMPOSE = re.compile(r"[\w./-]{1,64} {1,40}\| ?")  # docker compose: "name  | "
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) ")
 _SYSLOG = re.compile(
     r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,6})?[+-]\d\d:?\d\d) "
@@ -68,12 +66,13 @@ def parse_log_line(message: str) -> LogLine:
     """
     text = strip_colours(message)
     found: dict[str, str] = {}
-    for frame in _FRAMES:
-        if match := frame.match(text):
-            text = text[match.end() :]
+    if match := _COMPOSE.match(text):
+        text = text[match.end() :]
     if match := _SYSLOG.match(text):
         found["identifier"] = match["identifier"]
         found["pid"] = match["pid"] or ""
+        text = text[match.end() :]
+    elif match := _STAMP.match(text):
         text = text[match.end() :]
     if text.startswith("(") and (match := _PREFIX.match(text)) and ("=" in match[0]):
         found["process"] = match["name"] + match["detail"]

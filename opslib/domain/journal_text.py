@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Literal
 
 from opslib.domain.engine_log import strip_colours
@@ -10,10 +11,15 @@ from opslib.domain.facts.journal import JournalEntry, entry_of
 
 Format = Literal["auto", "journal", "text"]
 _SAMPLE = 20  # lines that are looked at to tell the format
-_HEAD, _TAIL = 4_000, 10_000  # lines of each kind kept from both ends of a very long journal
+_HEAD, _TAIL = 1_000, 4_000  # lines of each kind kept from both ends of a very long journal
 _MAX_LINE = 200_000
-_DULL = (b'" 200', b" throughput: ", b"Received request", b"Added request", b"Finished request", b"Route: /")
-_TELLING = (b"rror", b"xception", b"ail", b"raceback", b"systemd", b"kernel", b" 0.0 tokens/s", b"hutdown", b"SIGTERM")
+_MESSAGE, _LOOKED_AT = b'"MESSAGE"', 500  # bytes of a message by which its kind is told
+_DULL = (b'" 200', b"throughput: ", b"Received request", b"Added request", b"Finished request", b"Route: /")
+_QUIET, _QUIET_TELLING = b"INFO ", (b"hutdown", b"SIG", b" 0.0 tokens/s, Running")
+_TELLING = (
+    *(b"rror", b"xception", b"ail", b"raceback", b".service", b"emory", b"NVRM", b"kill", b"Kill", b"SIG"),
+    *(b"hutdown", b'"MESSAGE":[', b'"MESSAGE": [', b" 0.0 tokens/s, Running", b"tarted", b"topp", b"systemd"),
+)
 
 
 def parse_input(text: str | bytes | Iterable[bytes], format: Format = "auto") -> tuple[JournalEntry, ...]:  # noqa: A002
@@ -32,7 +38,8 @@ def parse_input(text: str | bytes | Iterable[bytes], format: Format = "auto") ->
         if len(head) >= _SAMPLE:
             break
     is_json = format == "journal" or (format == "auto" and _looks_like_json(head))
-    return tuple(_bounded(_entries(_chain(head, lines), is_json=is_json)))
+    numbered = _numbered(chain(head, lines), is_json=is_json)
+    return tuple(_entry(raw, index, is_json=is_json) for index, raw in _bounded(numbered))
 
 
 def _lines(text: str | bytes | Iterable[bytes]) -> Iterator[bytes]:
@@ -42,13 +49,7 @@ def _lines(text: str | bytes | Iterable[bytes]) -> Iterator[bytes]:
         if text.startswith((b"\xff\xfe", b"\xfe\xff")):
             text = text.decode("utf-16", "replace").encode("utf-8", "replace")
         text = text.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    for line in text:
-        yield line[:_MAX_LINE].rstrip(b"\r\n")
-
-
-def _chain(head: list[bytes], rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield from head
-    yield from rest
+    return iter(text)
 
 
 def _looks_like_json(lines: list[bytes]) -> bool:
@@ -57,33 +58,39 @@ def _looks_like_json(lines: list[bytes]) -> bool:
     return bool(said) and n_json * 2 > len(said)
 
 
-def _entries(lines: Iterable[bytes], *, is_json: bool) -> Iterator[tuple[bool, JournalEntry]]:
-    """(whether it may tell something, the entry); of a run of dull lines only both ends are parsed."""
-    held: tuple[int, bytes] | None = None
-    was_dull = False
-    index = -1
-    for raw in lines:
-        if is_json and not raw.strip():
-            continue
-        index += 1
-        is_dull = any(mark in raw for mark in _DULL) and not any(mark in raw for mark in _TELLING[:4])
-        if is_dull and was_dull:
-            held = (index, raw)
-            continue
-        if held:
-            yield False, _entry(held[1], held[0], is_json=is_json)
-            held = None
-        was_dull = is_dull
-        yield _is_telling(raw), _entry(raw, index, is_json=is_json)
-    if held:
-        yield False, _entry(held[1], held[0], is_json=is_json)
+def _numbered(lines: Iterable[bytes], *, is_json: bool) -> Iterator[tuple[int, bytes]]:
+    """The lines with their places; between journal objects empty lines don't count."""
+    if not is_json:
+        return iter(enumerate(lines))
+    return enumerate(line for line in lines if not line.isspace() and line)
 
 
-def _is_telling(raw: bytes) -> bool:
-    return any(mark in raw for mark in _TELLING)
+def _bounded(numbered: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """All lines of a usual journal; of a very long one both ends of the telling, the plain and the dull ones."""
+    ends = _Ends(), _Ends(), _Ends()
+    telling, plain, dull = (end.add for end in ends)
+    for item in numbered:
+        raw = item[1]
+        start = max(raw.find(_MESSAGE), 0)
+        said = raw[start : start + _LOOKED_AT]
+        if b'" 200' in said or (b"rror" not in said and _has_one(said, _DULL)):
+            dull(item)
+        elif _has_one(said, _QUIET_TELLING if _QUIET in said else _TELLING):
+            telling(item)
+        else:
+            plain(item)
+    return sorted(item for end in ends for item in end.items())
+
+
+def _has_one(said: bytes, marks: tuple[bytes, ...]) -> bool:
+    for mark in marks:  # noqa: SIM110 - a generator costs more than the search, two million times
+        if mark in said:
+            return True
+    return False
 
 
 def _entry(raw: bytes, index: int, *, is_json: bool) -> JournalEntry:
+    raw = raw[:_MAX_LINE].rstrip(b"\r\n")
     if is_json:
         try:
             fields = json.loads(raw)
@@ -94,26 +101,17 @@ def _entry(raw: bytes, index: int, *, is_json: bool) -> JournalEntry:
     return JournalEntry(message=strip_colours(raw.decode("utf-8", "replace")), line=index)
 
 
-def _bounded(entries: Iterable[tuple[bool, JournalEntry]]) -> list[JournalEntry]:
-    """All entries of a usual journal; of a very long one the telling and the other lines of both ends."""
-    telling, other = _Ends(), _Ends()
-    for is_telling, entry in entries:
-        (telling if is_telling else other).add(entry)
-    return sorted([*telling.entries(), *other.entries()], key=lambda entry: entry.line or 0)
-
-
 class _Ends:
     """The first and the last of many."""
 
     def __init__(self) -> None:
-        self._head: list[JournalEntry] = []
-        self._tail: deque[JournalEntry] = deque(maxlen=_TAIL)
+        self._head: list[tuple[int, bytes]] = []
+        self._tail: deque[tuple[int, bytes]] = deque(maxlen=_TAIL)
 
-    def add(self, entry: JournalEntry) -> None:
+    def add(self, item: tuple[int, bytes]) -> None:
+        self._tail.append(item)
         if len(self._head) < _HEAD:
-            self._head.append(entry)
-        else:
-            self._tail.append(entry)
+            self._head.append(item)
 
-    def entries(self) -> list[JournalEntry]:
-        return [*self._head, *self._tail]
+    def items(self) -> set[tuple[int, bytes]]:
+        return {*self._head, *self._tail}

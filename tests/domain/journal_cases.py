@@ -89,7 +89,7 @@ def other_version(case):
 
 
 def as_byte_numbers(case):
-    """journald writes a message with control bytes as numbers."""
+    """Journald writes a message with control bytes as numbers."""
     if not case.is_json:
         return case.text
     lines = []
