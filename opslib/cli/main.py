@@ -17,6 +17,8 @@ VERBS = {
     "rehearse": ("opslib.cli.rehearse:rehearse_command", "Rehearse a whole deploy on a practice host."),
     "runs": ("opslib.cli.runs:runs_command", "List the records of earlier runs, newest first."),
     "diagnose": ("opslib.cli.diagnose:diagnose_command", "Name the cause of a crash from a journal or a log."),
+    "survey": ("opslib.cli.survey:survey_command", "Look over many hosts at once: units, GPUs, disks, clock."),
+    "check": ("opslib.cli.check:check_command", "Ask a unit for one real token, as a monitoring plugin does."),
     "hosts": ("opslib.cli.hosts:hosts_command", "List the hosts of the inventory."),
 }
 
