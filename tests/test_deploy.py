@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from opslib.app.headless import run_headless
+from tests.rig.scenario import scenario_host
+from tests.rig.skip import or_skip
 
 # scenario, outcome, exit code, cause, a piece of the sentence that an operator reads
 CASES = [
@@ -18,26 +20,17 @@ CASES = [
 ]
 
 
-@pytest.fixture(params=["rehearsal", "realhost"])
-def host_kind(request):
-    """Which host the deploy runs on."""
-    return request.param
-
-
 @contextmanager
-def deployable(request, host_kind, scenario, tmp_path, monkeypatch):
+def deployable(host_kind, scenario, tmp_path, monkeypatch):
     """The alias of a host that is in the state which the scenario describes."""
     if host_kind == "rehearsal":
         yield f"rehearsal:{scenario}"
         return
-    rig = request.getfixturevalue("rig")
-    debian = request.getfixturevalue("debian")
-    with rig.scenario_on(debian, scenario) as settings:
-        inventory = tmp_path / "hosts.toml"
+    with or_skip(scenario_host(scenario)) as settings:
         fields = settings.model_dump(exclude={"alias"}, exclude_none=True, exclude_defaults=True)
         lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
-        inventory.write_text("[hosts.debian]\n" + "\n".join(lines) + "\n")
-        monkeypatch.setenv("OPSLIB_HOSTS", str(inventory))
+        (tmp_path / "hosts.toml").write_text("[hosts.debian]\n" + "\n".join(lines) + "\n")
+        monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
         yield "debian"
 
 
@@ -45,12 +38,13 @@ def section(record, name):
     return next(entry for entry in record["sections"] if entry["name"] == name)
 
 
+@pytest.mark.parametrize("host_kind", ["rehearsal", pytest.param("realhost", marks=pytest.mark.realhost)])
 @pytest.mark.parametrize(("scenario", "state", "exit_code", "cause", "phrase"), CASES, ids=[case[0] for case in CASES])
 def test_deploy_comes_out_as_the_scenario_says(
-    request, host_kind, scenario, state, exit_code, cause, phrase, tmp_path, monkeypatch
+    host_kind, scenario, state, exit_code, cause, phrase, tmp_path, monkeypatch
 ):
     """The same runbook ends with the same outcome, cause and exit code on both hosts, and its record says why."""
-    with deployable(request, host_kind, scenario, tmp_path, monkeypatch) as alias:
+    with deployable(host_kind, scenario, tmp_path, monkeypatch) as alias:
         result = run_headless("90-deploy", {"host": alias, "consent": "given"}, runs_dir=tmp_path / "runs")
     record = json.loads((result.folder / "record.json").read_text())
     told = json.dumps(record, ensure_ascii=False)

@@ -3,7 +3,8 @@
 import atexit
 
 from opslib.domain.host import Host
-from opslib.errors import OpslibError
+from opslib.domain.parameters import nearest
+from opslib.errors import OpslibError, UnknownName
 from opslib.hosts import open_host
 from opslib.hosts.inventory import load_inventory
 
@@ -27,6 +28,18 @@ def scenario_of(alias: str) -> str:
     return alias.partition(":")[2] or DEFAULT_SCENARIO
 
 
+def check_alias(alias: str) -> None:
+    """Raise UnknownName, with the nearest name, for an alias that is neither in the inventory nor a rehearsal's."""
+    if not is_rehearsal_alias(alias):
+        load_inventory().settings(alias)
+        return
+    from opslib.rehearsal.scenarios import list_scenarios  # noqa: PLC0415 - only a rehearsal needs them
+
+    scenario, known = scenario_of(alias), [str(name) for name in list_scenarios()]
+    if scenario not in known:
+        raise UnknownName(f"unknown scenario {scenario!r}{nearest(scenario, known)}")
+
+
 def open_bound_host(alias: str) -> Host:
     """The host behind `alias`, not yet connected; a rehearsal host is started and ends with this process."""
     if not is_rehearsal_alias(alias):
@@ -41,4 +54,4 @@ def open_bound_host(alias: str) -> Host:
     return open_host(settings.model_copy(update={"alias": alias}))
 
 
-__all__ = ["OpslibError", "is_rehearsal_alias", "open_bound_host", "scenario_of"]
+__all__ = ["OpslibError", "check_alias", "is_rehearsal_alias", "open_bound_host", "scenario_of"]

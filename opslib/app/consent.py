@@ -3,7 +3,9 @@
 import asyncio
 
 from opslib.app.run import Run
+from opslib.app.screen import Screen
 from opslib.errors import ConsentMissing
+from opslib.views.shown import Shown
 from opslib.views.theme import note
 
 CONSENT_BY_PARAMETER = "consented by the parameter consent=given"
@@ -32,8 +34,7 @@ async def ask_consent(run: Run, question: str, *, allowed_by: str = "") -> str |
 
 async def _ask_with_buttons(question: str) -> bool:
     """Two buttons under the question; the cell waits, and what stays in the file is the answer as text."""
-    from IPython.display import HTML, display  # noqa: PLC0415 - only where somebody looks
-    from ipywidgets import Button, HBox  # noqa: PLC0415
+    from ipywidgets import Button, HBox  # noqa: PLC0415 - only where somebody looks
 
     answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
@@ -44,12 +45,13 @@ async def _ask_with_buttons(question: str) -> bool:
     yes, no = Button(description="Apply", button_style="primary"), Button(description="Do not apply")
     for button in (yes, no):
         button.on_click(answer)
-    asked = display(HTML(note(question)), display_id=True)
-    buttons = HBox([yes, no])
-    display(buttons)
+    asked, buttons = Screen(), HBox([yes, no])
+    asked.paint(Shown(note(question), question))
+    Screen().paint(buttons)
     try:
         is_agreed = await answered
     finally:
         buttons.close()
-    asked.update(HTML(note(f"{question} {'Yes' if is_agreed else 'No'}, said the operator.")))
+    answer_text = f"{question} {'Yes' if is_agreed else 'No'}, said the operator."
+    asked.paint(Shown(note(answer_text), answer_text))
     return is_agreed

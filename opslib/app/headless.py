@@ -11,14 +11,14 @@ from types import FrameType
 from typing import Any
 
 import opslib.errors
+from opslib.app.binding import check_alias
 from opslib.app.catalogue import find_runbook
 from opslib.app.kernel import KernelControl, execute_runbook
 from opslib.domain.parameters import RunParameters, validate_parameters
-from opslib.domain.problems import nearest
 from opslib.domain.record import RunRecord, new_record
 from opslib.domain.redaction import redact
 from opslib.domain.states import Outcome, State
-from opslib.errors import OpslibError, UnknownName
+from opslib.errors import OpslibError
 from opslib.records.folder import RunFolder
 from opslib.records.html import export_html
 from opslib.records.secrets import reference_secrets
@@ -70,22 +70,6 @@ def run_headless(
     _export(folder, on_event)
     assert record.outcome is not None
     return RunResult(record.outcome, folder.path, record.shown_exit_code, record)
-
-
-def check_alias(alias: str) -> None:
-    """Raise UnknownName, with the nearest name, for an alias that is neither in the inventory nor a rehearsal's."""
-    from opslib.app.binding import is_rehearsal_alias, scenario_of  # noqa: PLC0415 - loads the SSH library
-
-    if not is_rehearsal_alias(alias):
-        from opslib.hosts.inventory import load_inventory  # noqa: PLC0415
-
-        load_inventory().settings(alias)
-        return
-    from opslib.rehearsal.scenarios import list_scenarios  # noqa: PLC0415
-
-    scenario, known = scenario_of(alias), [str(name) for name in list_scenarios()]
-    if scenario not in known:
-        raise UnknownName(f"unknown scenario {scenario!r}{nearest(scenario, known)}")
 
 
 def _chosen(parameters: RunParameters, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,46 +1,46 @@
-"""Blocking generators for cells that `await`: the event loop stays free, so buttons work meanwhile."""
+"""Blocking iterators for cells that `await`: the event loop stays free, so buttons work meanwhile."""
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TypeVar
 
-type Source[T] = Callable[[], Generator[T]]
+T = TypeVar("T")
+_END = object()
 
 
-async def iterate[T](source: Source[T]) -> AsyncIterator[T]:
-    """The items of the blocking generator `source()`, each as it comes; an interrupt closes the generator."""
+async def iterate(source: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    """The items of the blocking iterator `source()`, each as it comes; an interrupt closes it at its next item."""
     loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[tuple[str, T | BaseException | None]] = asyncio.Queue()
+    queue: asyncio.Queue[object] = asyncio.Queue()
     is_cancelled = threading.Event()
 
-    def put(kind: str, item: T | BaseException | None) -> None:
-        loop.call_soon_threadsafe(queue.put_nowait, (kind, item))
+    def put(item: object) -> None:
+        loop.call_soon_threadsafe(queue.put_nowait, item)
 
-    def pump() -> None:
-        generator = source()
-        try:
-            for item in generator:
-                put("item", item)
-                if is_cancelled.is_set():
-                    break
-        except BaseException as error:  # noqa: BLE001 - handed over to the awaiting cell
-            put("error", error)
-        else:
-            put("end", None)
-        finally:
-            generator.close()
-
-    thread = threading.Thread(target=pump, daemon=True)
-    thread.start()
+    threading.Thread(target=_pump, args=(source, put, is_cancelled), name="opslib-live", daemon=True).start()
     try:
-        while True:
-            kind, item = await queue.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                assert isinstance(item, BaseException)
+        while (item := await queue.get()) is not _END:
+            if isinstance(item, BaseException):
                 raise item
             yield item  # type: ignore[misc]
     finally:
         is_cancelled.set()
 
+
+def _pump(source: Callable[[], Iterator[T]], put: Callable[[object], None], is_cancelled: threading.Event) -> None:
+    """Read in a thread of its own; an error is handed over to the awaiting cell."""
+    items = source()
+    try:
+        for item in items:
+            put(item)
+            if is_cancelled.is_set():
+                break
+    except BaseException as error:  # noqa: BLE001
+        put(error)
+    else:
+        put(_END)
+    finally:
+        close = getattr(items, "close", None)
+        if close:
+            close()

@@ -22,6 +22,7 @@ class SectionResult(Value):
     state: State
     summary: str
     value: Any = None
+    is_headline: bool = False  # part of the sentence of a good outcome
     is_final: bool = True  # False: critical, but a later section may cure it (a crash with a remedy)
     exit_code: int | None = None  # where it isn't the state's own: 4 for a refusal
 
@@ -79,8 +80,9 @@ class Run:
         if not self.results:
             return Outcome(state=State.UNKNOWN, reason="no section was run")
         state = worst(result.state for result in self.results.values())
-        summaries = [result.summary for result in self.results.values() if result.state is state]
-        return Outcome(state=state, reason=summaries[-1])
+        results = [result for result in self.results.values() if result.state is state]
+        headlines = [result.summary for result in results if result.is_headline] if state is State.OK else []
+        return Outcome(state=state, reason="; ".join(headlines) or results[-1].summary)
 
     def finish(self, outcome: Outcome) -> None:
         """Close the record with its outcome."""

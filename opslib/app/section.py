@@ -12,7 +12,7 @@ from opslib.errors import OpslibError
 from opslib.views.panels import error_panel, skipped_panel
 from opslib.views.shown import Shown
 
-type Answer = tuple[SectionResult, Shown]
+Answer = tuple[SectionResult, Shown]
 
 
 def section(name: str) -> Callable[[Callable[[Run], Answer]], Callable[[Run], Shown]]:

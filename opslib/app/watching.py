@@ -2,10 +2,10 @@
 
 import time
 from collections import deque
-from typing import Any
 
 from opslib.app.live import iterate
 from opslib.app.run import Run
+from opslib.app.screen import Screen
 from opslib.domain.facts.gpu import Gpu
 from opslib.domain.launch import JournalSeen, LaunchState, LaunchStatus
 from opslib.domain.states import State
@@ -14,6 +14,7 @@ from opslib.views.shown import Shown
 from opslib.workflow.launch import LaunchUpdate, Start, watch_launch
 
 GIB = 2**30
+_QUARTER = 25
 _REFRESH_S = 0.25  # a panel is repainted at most this often; its last state always
 
 STATES = {
@@ -32,8 +33,9 @@ class LaunchPanel:
         self._run = run
         self._section = section
         self._journal: deque[str] = deque(maxlen=N_JOURNAL_LINES)
-        self._handle: Any = None
+        self._screen = Screen()
         self._painted_at = 0.0
+        self._phase = ("", 0)  # id, and how many quarters of it were told
         self.timeline: list[tuple[float, str]] = []
         self.status: LaunchStatus | None = None
 
@@ -41,25 +43,32 @@ class LaunchPanel:
         """Take one update in: to the record what changed, to the screen the whole picture."""
         self.status = update.status
         if isinstance(update.event, JournalSeen) and update.event.entry.message.strip():
-            self._journal.append(update.event.entry.message.rstrip())
+            self._journal.append(_last_state(update.event.entry.message))
         for change in update.changes:
-            if change.what in {"invocation", "crash"}:
-                continue
-            text = change.text if change.what in {"phase", "state"} else f"{change.what}: {change.text}"
-            self._remember(update.status.elapsed_s, change.what, text)
+            if change.what == "phase":
+                self._remember_phase(update.status)
+            elif change.what not in {"invocation", "crash"}:
+                text = change.text if change.what == "state" else f"{change.what}: {change.text}"
+                self._remember(update.status, text)
         is_final = update.status.state.is_final
         if is_final or time.monotonic() - self._painted_at > _REFRESH_S:
             self._paint()
 
-    def _remember(self, at_s: float, what: str, text: str) -> None:
-        self._run.tell("progress" if what == "phase" else "line", text, section=self._section, elapsed_s=round(at_s, 1))
-        is_same_phase = what == "phase" and self.timeline and self.timeline[-1][1].rstrip(" %0123456789") == text.rstrip(
-            " %0123456789"
-        )
-        if is_same_phase:
-            self.timeline[-1] = (self.timeline[-1][0], text)
-        else:
-            self.timeline.append((at_s, text))
+    def _remember(self, status: LaunchStatus, text: str) -> None:
+        self._run.tell("line", text, section=self._section, elapsed_s=round(status.elapsed_s, 1))
+        self.timeline.append((status.elapsed_s, text))
+
+    def _remember_phase(self, status: LaunchStatus) -> None:
+        """A new phase is a line of the timeline; its progress is told in quarters."""
+        if status.phase is None:
+            return
+        quarter = (status.percent or 0) // _QUARTER
+        if status.phase.id != self._phase[0]:
+            self._remember(status, status.phase.title)
+            self._phase = (status.phase.id, 0)
+        elif quarter > self._phase[1]:
+            self._phase = (status.phase.id, quarter)
+            self._run.tell("progress", _phase(status), section=self._section, elapsed_s=round(status.elapsed_s, 1))
 
     def shown(self) -> Shown:
         """The picture as it stands."""
@@ -80,13 +89,7 @@ class LaunchPanel:
         )
 
     def _paint(self) -> None:
-        from IPython.display import display  # noqa: PLC0415 - only where somebody looks
-
-        bundle = self.shown()._repr_mimebundle_()
-        if self._handle is None:
-            self._handle = display(bundle, raw=True, display_id=True)
-        elif self._handle is not None:
-            self._handle.update(bundle, raw=True)
+        self._screen.paint(self.shown())
         self._painted_at = time.monotonic()
 
 
@@ -110,6 +113,12 @@ async def watch(run: Run, section: str, start: Start) -> tuple[LaunchStatus, Lau
     return panel.status, panel
 
 
+def _last_state(message: str) -> str:
+    """What a terminal would show of a message: of a progress bar, its last state."""
+    prefix, _, rest = message.rstrip().partition("\r")
+    return prefix + rest.rpartition("\r")[2] if rest else prefix
+
+
 def _signals(status: LaunchStatus) -> list[tuple[str, str]]:
     health = "closed" if status.health_status_code is None else str(status.health_status_code)
     rows = [
@@ -117,7 +126,7 @@ def _signals(status: LaunchStatus) -> list[tuple[str, str]]:
         ("/health", health),
         ("phase", _phase(status)),
         ("restarts", str(status.n_restarts)),
-        ("invocation", status.invocation_id or "–"),
+        ("invocation", status.invocation_id or "-"),
         ("elapsed", f"{status.elapsed_s:.1f} s"),
     ]
     return rows + [(f"GPU {gpu.index}", _memory(gpu)) for gpu in status.gpus if gpu.memory_used_bytes]
@@ -125,7 +134,7 @@ def _signals(status: LaunchStatus) -> list[tuple[str, str]]:
 
 def _phase(status: LaunchStatus) -> str:
     if status.phase is None:
-        return "–"
+        return "-"
     return status.phase.title if status.percent is None else f"{status.phase.title} {status.percent} %"
 
 

@@ -27,7 +27,11 @@ def launch_panel(
     bar = _bar(percent) if percent is not None else ""
     seen = [(f"{at:.1f}", text) for at, text in timeline]
     html = [headline(state, summary, host=host), bar, table(signals, ("signal", "now")), table(seen, COLUMNS)]
-    text = [f"{state_text(state)}  {host}: {summary}", text_table(signals, ("signal", "now")), text_table(seen, COLUMNS)]
+    text = [
+        f"{state_text(state)}  {host}: {summary}",
+        text_table(signals, ("signal", "now")),
+        text_table(seen, COLUMNS),
+    ]
     if journal:
         lines = list(journal)[-N_JOURNAL_LINES:]
         html.append(quote(lines))

@@ -40,7 +40,8 @@ def answer_panel(
 
 def quote(lines: Sequence[str]) -> str:
     """Lines of evidence as an HTML block that keeps their spacing."""
-    style = f"{_MONO};border-left:3px solid {MUTED};margin:6px 0;padding:4px 12px;white-space:pre-wrap;overflow-wrap:anywhere"
+    style = f"{_MONO};border-left:3px solid {MUTED};margin:6px 0;padding:4px 12px;"
+    style += "white-space:pre-wrap;overflow-wrap:anywhere"
     return f'<pre style="{style}">{escape(chr(10).join(lines))}</pre>'
 
 
@@ -60,7 +61,11 @@ def _diff_line(line: str) -> str:
 def plan_panel(host: str, summary: str, diff: str, steps: Sequence[str], *, state: State = State.OK) -> Shown:
     """A planned change: its sentence, its steps in order, and the diff of every file."""
     listed = "".join(f"<li>{escape(step)}</li>" for step in steps)
-    html = headline(state, summary, host=host) + (f"<ol>{listed}</ol>" if steps else "") + (diff_html(diff) if diff else "")
+    html = (
+        headline(state, summary, host=host)
+        + (f"<ol>{listed}</ol>" if steps else "")
+        + (diff_html(diff) if diff else "")
+    )
     numbered = [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
     text = [f"{state_text(state)}  {host}: {summary}", *numbered, *([diff] if diff else [])]
     return Shown(html, "\n".join(text))
@@ -77,10 +82,10 @@ def error_panel(host: str, error: OpslibError) -> Shown:
 def skipped_panel(name: str, stopper: str, reason: str) -> Shown:
     """A section that was not run since an earlier one stopped the runbook."""
     sentence = f"{name} was not run: {stopper} stopped this runbook ({reason})"
-    return Shown(note(sentence), f"–  {sentence}")
+    return Shown(note(sentence), f"-  {sentence}")
 
 
 def next_runbook(shown: Shown, runbook: str, why: str, command: str) -> Shown:
     """The same panel with a link to the runbook that goes on from here, and the command that runs it headless."""
-    link = f'<p style="margin:4px 0">{escape(why)}: <a href="{runbook}.ipynb">{runbook}</a> or <code>{escape(command)}</code></p>'
-    return Shown(shown.html + link, f"{shown.text}\n{why}: {command}", png=shown.png)
+    link = f'{escape(why)}: <a href="{runbook}.ipynb">{runbook}</a> or <code>{escape(command)}</code>'
+    return Shown(f'{shown.html}<p style="margin:4px 0">{link}</p>', f"{shown.text}\n{why}: {command}", png=shown.png)

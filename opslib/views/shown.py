@@ -28,10 +28,3 @@ class Shown:
 
     def __repr__(self) -> str:
         return self.text
-
-    def _ipython_display_(self) -> None:
-        """Show nothing at all for an empty answer, instead of an empty output area."""
-        if self.text:
-            from IPython.display import display  # noqa: PLC0415 - only where IPython asks
-
-            display(self._repr_mimebundle_(), raw=True)

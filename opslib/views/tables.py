@@ -7,7 +7,8 @@ from opslib.domain.states import State
 from opslib.views.theme import badge, state_text
 
 Row = Sequence[object] | Mapping[str, object]
-_CELL = "padding:3px 10px;white-space:nowrap"
+_CELL = "padding:3px 10px"
+_LONG = 40  # characters; a longer cell may wrap, so that a table stays as wide as its page
 _RULE = "border-bottom:1px solid rgba(128,128,128,.5)"
 
 
@@ -71,9 +72,8 @@ def _align(column: tuple[object, ...]) -> str:
 
 def _is_number(value: object) -> bool:
     if isinstance(value, str):
-        return (
-            bool(value) and not isinstance(value, (State, Html)) and value.replace(",", "").replace(".", "").isdigit()
-        )
+        digits = value.removeprefix("-").replace(",", "").replace(".", "")
+        return digits.isdigit() and not isinstance(value, (State, Html))
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -83,7 +83,8 @@ def _row(row: Sequence[object], aligns: Sequence[str]) -> str:
 
 def _cell(tag: str, content: str, align: str) -> str:
     # GitHub keeps the attribute and drops the style; JupyterLab's own style sheet overrules the attribute.
-    return f'<{tag} align="{align}" style="text-align:{align};{_CELL}">{content}</{tag}>'
+    wrap = "" if len(content) > _LONG and "<" not in content else ";white-space:nowrap"
+    return f'<{tag} align="{align}" style="text-align:{align};{_CELL}{wrap}">{content}</{tag}>'
 
 
 def _html(value: object) -> str:

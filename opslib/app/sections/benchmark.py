@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from opslib.app.run import Run, SectionResult
+from opslib.app.screen import Screen
 from opslib.app.section import Answer, waiting_section
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
 from opslib.views.benchmark import COLUMNS, BenchmarkView, level_row
@@ -25,17 +26,16 @@ async def benchmark(run: Run) -> Answer:
     run.tell("table", report.summary, section="benchmark", columns=list(COLUMNS), rows=rows)
     if report.levels:
         _show_figure(run, report)
-    result = SectionResult(state=report.state, summary=report.summary, value=report.model_dump(mode="json"))
+    value = report.model_dump(mode="json")
+    result = SectionResult(state=report.state, summary=report.summary, value=value, is_headline=True)
     return result, Shown(view.html, view.text)
 
 
 def _show_figure(run: Run, report: BenchmarkReport) -> None:
     """The figure as a picture that needs no JavaScript, in the notebook and beside it."""
-    from IPython.display import display  # noqa: PLC0415 - only where somebody looks
-
     figure = figure_display(report.levels)
     run.folder.add_evidence(FIGURE, figure.png)
-    display(figure)
+    Screen().paint(figure)
 
 
 def _measure(run: Run) -> BenchmarkReport:

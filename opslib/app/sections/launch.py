@@ -22,13 +22,23 @@ async def launch_once(run: Run, section: str) -> Answer:
     start = start_unit(run.host, run.parameters.unit)
     status, panel = await watch(run, section, start)
     run.answers["start"], run.answers["launch"] = start, status
+    if status.state is LaunchState.READY:
+        _prove_plan(run)
     result = SectionResult(
         state=STATES.get(status.state, State.UNKNOWN),
         summary=_summary(run, status),
         value=launch_facts(status, panel),
+        is_headline=status.state is LaunchState.READY,
         is_final=not _may_be_cured(run, status),
     )
     return result, _continued(run, status)
+
+
+def _prove_plan(run: Run) -> None:
+    """A plan that was tight is no warning any more once the engine has started with it."""
+    planned = run.results.get("plan-memory")
+    if planned and planned.state is State.WARNING:
+        run.supersede("plan-memory", planned.model_copy(update={"state": State.OK}))
 
 
 def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:

@@ -25,7 +25,10 @@ def verify_download(run: Run) -> Answer:
         run.tell("line", f"{finding.path}: {finding.detail}", section="verify-download", state=finding.state)
     value = report.model_dump(mode="json", exclude={"config"})
     shown = answer_panel(run.alias, report.state, report.summary, rows=rows, columns=COLUMNS, notes=notes)
-    return SectionResult(state=report.state, summary=report.summary, value=value), shown
+    result = SectionResult(
+        state=report.state, summary=report.summary, value=value, is_headline=run.record.runbook == "10-verify-download"
+    )
+    return result, shown
 
 
 def _notes(report: CheckpointReport) -> list[str]:

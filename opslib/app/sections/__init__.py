@@ -1,0 +1,31 @@
+"""The sections of the runbooks; a notebook imports them from here."""
+
+from opslib.app.run import begin_run
+from opslib.app.sections.benchmark import benchmark
+from opslib.app.sections.crash import investigate, relaunch, remedy
+from opslib.app.sections.install import confirm, install, plan_unit
+from opslib.app.sections.launch import launch
+from opslib.app.sections.memory import plan_memory
+from opslib.app.sections.overall import identify, outcome
+from opslib.app.sections.practice import prepare_crash, prepare_service
+from opslib.app.sections.unit import show_unit
+from opslib.app.sections.verify import verify_download
+
+__all__ = [
+    "begin_run",
+    "benchmark",
+    "confirm",
+    "identify",
+    "install",
+    "investigate",
+    "launch",
+    "outcome",
+    "plan_memory",
+    "plan_unit",
+    "prepare_crash",
+    "prepare_service",
+    "relaunch",
+    "remedy",
+    "show_unit",
+    "verify_download",
+]

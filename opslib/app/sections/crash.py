@@ -1,0 +1,168 @@
+"""After a crash: why, what would cure it, and whether it starts now."""
+
+import json
+from typing import Any
+
+from opslib.app.consent import ask_consent
+from opslib.app.run import Run, SectionResult
+from opslib.app.screen import Screen
+from opslib.app.section import Answer, section, waiting_section
+from opslib.app.sections.install import install_answer, shown_diff
+from opslib.app.sections.launch import launch_once
+from opslib.app.sections.memory import host_plan
+from opslib.domain.diagnosis import Diagnosis
+from opslib.domain.engine_figures import EngineFigures, read_figures
+from opslib.domain.launch import LaunchState, LaunchStatus
+from opslib.domain.memory_observed import observe_launch
+from opslib.domain.memory_remedy import Remedy
+from opslib.domain.states import State
+from opslib.errors import ConsentMissing
+from opslib.views.diagnosis import diagnosis_panel
+from opslib.views.panels import answer_panel, plan_panel
+from opslib.workflow.facts import gather_unit_status
+from opslib.workflow.install import apply_plan, plan_engine_flag, read_unit_text
+from opslib.workflow.investigate import Evidence, gather_evidence, judge, wait_until_ended
+from opslib.workflow.running import running_flags
+
+NOTHING = "nothing crashed"
+
+
+@section("investigate")
+def investigate(run: Run) -> Answer:
+    """Why the last start failed; its evidence goes into the record before anything is changed."""
+    status: LaunchStatus | None = run.answers.get("launch")
+    if status is not None and status.state is LaunchState.READY:
+        return SectionResult(state=State.OK, summary=NOTHING), answer_panel(run.alias, State.OK, NOTHING)
+    return investigate_start(run, _failed_invocation(run, status))
+
+
+def _failed_invocation(run: Run, status: LaunchStatus | None) -> str | None:
+    if status is None:
+        return resolve_invocation(run)
+    return (status.crash.invocation_id if status.crash else "") or status.invocation_id or None
+
+
+def investigate_start(run: Run, invocation_id: str | None) -> Answer:
+    """The evidence and verdict of one start."""
+    unit, port = run.parameters.unit, getattr(run.parameters, "port", None)
+    if invocation_id:
+        wait_until_ended(run.host, unit, invocation_id)
+    evidence = gather_evidence(
+        run.host, unit, invocation_id, port=port, has_gpus=bool(getattr(run.parameters, "gpus", True))
+    )
+    keep_evidence(run, evidence)
+    diagnosis = judge(evidence, port=port)
+    run.answers["evidence"], run.answers["diagnosis"] = evidence, diagnosis
+    state = {"none": State.OK, "unknown": State.UNKNOWN}.get(diagnosis.cause, State.CRITICAL)
+    summary = f"{diagnosis.cause} ({diagnosis.confidence} confidence): {diagnosis.summary}"
+    quoted = [line.text for line in diagnosis.evidence]
+    run.tell("evidence", "quoted from the failed invocation's journal", section="investigate", lines=quoted[:4])
+    is_cured_later = run.record.runbook == "90-deploy"
+    value = {"diagnosis": diagnosis.model_dump(mode="json"), "missing": list(evidence.missing)}
+    result = SectionResult(state=state, summary=summary, value=value, is_final=not is_cured_later)
+    return result, diagnosis_panel(run.alias, state, diagnosis, missing=evidence.missing)
+
+
+def keep_evidence(run: Run, evidence: Evidence) -> None:
+    """Everything gathered about a failed start, as files of the record."""
+    name = evidence.invocation_id[:12] or "journal"
+    facts = evidence.model_dump(mode="json", exclude={"journal", "journal_text", "kernel", "unit_text"})
+    kernel = "\n".join(f"{entry.realtime_at} {entry.message}" for entry in evidence.kernel)
+    for file, text in {
+        f"{name}-journal.jsonl": evidence.journal_text,
+        f"{name}-kernel.txt": kernel,
+        f"{name}-unit.txt": evidence.unit_text,
+        f"{name}-facts.json": json.dumps(facts, indent=2, ensure_ascii=False),
+    }.items():
+        if text:
+            run.folder.add_evidence(file, text.encode())
+
+
+def resolve_invocation(run: Run) -> str | None:
+    """The invocation that the parameter `invocation` means; None: the unit's whole last day."""
+    wanted: str = run.parameters.invocation
+    if len(wanted) == 32:
+        return wanted
+    status = gather_unit_status(run.host, run.parameters.unit)
+    return status.invocation_id or None if wanted in {"", "0"} else None
+
+
+@waiting_section("remedy")
+async def remedy(run: Run) -> Answer:
+    """The computed change that cures the cause, shown as a diff, consented to and applied."""
+    diagnosis: Diagnosis | None = run.answers.get("diagnosis")
+    if diagnosis is None:
+        return SectionResult(state=State.OK, summary=NOTHING), answer_panel(run.alias, State.OK, NOTHING)
+    return await apply_remedy(run, diagnosis)
+
+
+async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
+    """One remedy: proposed, consented to, applied; critical where there is none or nobody agrees."""
+    proposed = host_plan(run).remedy(diagnosis.cause, observe_launch(_figures(run.answers["evidence"])))
+    n_restarts = run.answers.get("n_remedies", 0)
+    if proposed is None:
+        return _no_remedy(run, diagnosis, "no computed remedy; see what the diagnosis says")
+    plan = plan_engine_flag(run.host, unit=run.parameters.unit, name=proposed.flag, value=proposed.value)
+    if n_restarts >= run.parameters.max_restarts:
+        return _no_remedy(run, diagnosis, f"the budget of {run.parameters.max_restarts} relaunches is used up")
+    text = f"{proposed.flag} {proposed.value}: {proposed.reason}"
+    run.tell("diff", text, section="remedy", lines=plan.diff.splitlines())
+    Screen().paint(
+        plan_panel(run.alias, text, shown_diff(plan), [f"Costs: {proposed.cost}", f"Check: {proposed.check}"])
+    )
+    allowed_by = "apply_remedies" if diagnosis.cause in run.parameters.apply_remedies else ""
+    agreed = await ask_consent(run, f"Apply {proposed.flag} {proposed.value}?", allowed_by=allowed_by)
+    if agreed is None:
+        raise ConsentMissing("the operator did not consent to the remedy", hint="run this cell again to be asked again")
+    result, shown = install_answer(run, apply_plan(run.host, plan))
+    run.answers["remedy"], run.answers["n_remedies"] = proposed, n_restarts + 1
+    value = {**proposed.model_dump(mode="json"), "diff": plan.diff, "consent": agreed, "applied": result.value}
+    summary = f"{proposed.flag} {proposed.value} set ({agreed})"
+    return result.model_copy(update={"summary": summary, "value": value}), shown
+
+
+def _figures(evidence: Evidence) -> EngineFigures:
+    return read_figures(entry.message for entry in evidence.journal)
+
+
+def _no_remedy(run: Run, diagnosis: Diagnosis, why: str) -> Answer:
+    told = [f"{entry}" for entry in diagnosis.remedies]
+    summary = f"{diagnosis.cause}: {diagnosis.summary} ({why})"
+    result = SectionResult(state=State.CRITICAL, summary=summary, value={"diff": "", "why": why})
+    return result, answer_panel(run.alias, State.CRITICAL, summary, notes=told)
+
+
+@waiting_section("relaunch")
+async def relaunch(run: Run) -> Answer:
+    """The unit with the remedy, watched the same way; the loop goes on within `max_restarts`."""
+    if "remedy" not in run.answers:
+        return SectionResult(state=State.OK, summary="not needed"), answer_panel(run.alias, State.OK, "not needed")
+    while True:
+        result, shown = await launch_once(run, "relaunch")
+        status: LaunchStatus = run.answers["launch"]
+        if status.state is LaunchState.READY:
+            return _cured(run, result, shown)
+        if status.crash is None:
+            return result.model_copy(update={"is_final": True}), shown
+        investigate_start(run, status.crash.invocation_id)
+        again, shown = await apply_remedy(run, run.answers["diagnosis"])
+        if again.state is not State.OK:
+            return again, shown
+
+
+def _cured(run: Run, result: SectionResult, shown: Any) -> Answer:
+    """Ready: prove that the new process runs the new flag, and let the cure replace the earlier judgements."""
+    proposed: Remedy = run.answers["remedy"]
+    text = read_unit_text(run.host, run.parameters.unit) or ""
+    flags = running_flags(run.host, run.parameters.unit)
+    value = {**(result.value or {}), "running_flags": flags, "unit_text": text}
+    if flags.get(proposed.flag) != proposed.value:
+        summary = f"ready, but the running process has {proposed.flag} {flags.get(proposed.flag)}, not {proposed.value}"
+        return SectionResult(state=State.CRITICAL, summary=summary, value=value), shown
+    cured = f"cured by {proposed.flag} {proposed.value}"
+    for name in ("plan-memory", "launch", "investigate"):
+        if name in run.results:
+            run.supersede(
+                name, run.results[name].model_copy(update={"state": State.OK, "summary": cured, "is_headline": False})
+            )
+    return result.model_copy(update={"summary": f"{result.summary}; {cured}", "value": value}), shown

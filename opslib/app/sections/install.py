@@ -1,0 +1,87 @@
+"""The unit: what would change, who agrees, and the change itself."""
+
+from opslib.app.consent import ask_consent
+from opslib.app.run import Run, SectionResult
+from opslib.app.section import Answer, section, waiting_section
+from opslib.app.sections.memory import host_plan, serve_flags
+from opslib.domain.plans import Plan
+from opslib.domain.states import State
+from opslib.errors import ConsentMissing
+from opslib.views.panels import answer_panel, plan_panel
+from opslib.workflow.install import ApplyReport, apply_plan, plan_install, unit_text_for
+from opslib.workflow.verify import checkpoint_path
+
+
+@section("plan-unit")
+def plan_unit(run: Run) -> Answer:
+    """The steps and diffs that would install the unit for this run's parameters; takes none of them."""
+    plan = plan_for_unit(run)
+    run.answers["plan"] = plan
+    summary = f"{len(plan.steps)} steps would change this host" if plan.steps else "nothing to change: it is installed"
+    run.tell("diff", summary, section="plan-unit", state=State.OK, lines=shown_diff(plan).splitlines())
+    result = SectionResult(state=State.OK, summary=summary, value=plan.model_dump(mode="json"))
+    return result, plan_panel(run.alias, summary, shown_diff(plan), [step.title for step in plan.steps])
+
+
+def plan_for_unit(run: Run) -> Plan:
+    """What installing the unit of this run's parameters would change."""
+    parameters = run.parameters
+    text = unit_text_for(
+        run.host,
+        unit=parameters.unit,
+        model_path=checkpoint_path(run.host, parameters.model),
+        flags=serve_flags(run),
+        gpus=parameters.gpus,
+        required_free_gib=host_plan(run).required_free_gib,
+        environment=parameters.environment,
+    )
+    return plan_install(run.host, unit=parameters.unit, unit_text=text)
+
+
+def shown_diff(plan: Plan) -> str:
+    """The plan's diffs for reading: a program that is new on the host is named, not quoted."""
+    diffs = [
+        f"+++ {step.file.path}\n(new: the GPU guard of this kit, {len(step.file.content.splitlines())} lines)"
+        if step.file.path.endswith(".py") and step.file.diff.startswith("--- /dev/null")
+        else step.file.diff
+        for step in plan.steps
+        if step.file and step.file.diff
+    ]
+    return "\n".join(diffs)
+
+
+@waiting_section("confirm")
+async def confirm(run: Run) -> Answer:
+    """Whether the planned change may be made: by a button, a parameter, or freely on the rehearsal host."""
+    plan: Plan = run.answers["plan"]
+    if not plan.steps:
+        summary = "no consent needed: nothing would change"
+    else:
+        agreed = await ask_consent(run, f"Apply {len(plan.steps)} steps to {run.alias}?")
+        if agreed is None:
+            raise ConsentMissing("the operator did not consent", hint="run this cell again to be asked again")
+        summary = agreed
+    return SectionResult(state=State.OK, summary=summary), answer_panel(run.alias, State.OK, summary)
+
+
+@section("install")
+def install(run: Run) -> Answer:
+    """The plan applied step by step, each verified by asking the host again; names every undo."""
+    report = apply_plan(
+        run.host, run.answers["plan"], on_step=lambda step: run.tell("line", step.title, section="install")
+    )
+    return install_answer(run, report)
+
+
+def install_answer(run: Run, report: ApplyReport) -> Answer:
+    """What applying did, as a section's answer."""
+    run.answers.setdefault("undo", []).extend(report.undo)
+    rows = [(step.title, step.state, step.detail) for step in report.steps]
+    failed = next((step for step in report.steps if step.state is not State.OK), None)
+    done = f"{len(report.steps)} steps done and verified" if report.steps else "nothing had to change"
+    summary = f"{failed.title}: {failed.detail}" if failed else done
+    notes = [f"Undo: {command}" for command in report.undo]
+    shown = answer_panel(
+        run.alias, report.state, summary, rows=rows, columns=("step", "state", "verified by"), notes=notes
+    )
+    return SectionResult(state=report.state, summary=summary, value=report.model_dump(mode="json")), shown

@@ -1,0 +1,21 @@
+"""What a unit's main process was really started with."""
+
+from opslib.domain.host import Host
+from opslib.domain.unit_words import group_by_flag
+from opslib.errors import UnexpectedAnswer
+from opslib.workflow.facts import gather_unit_status
+
+
+def running_argv(host: Host, unit: str) -> tuple[str, ...]:
+    """The argument vector of the unit's main process, from the kernel; raises UnexpectedAnswer where none runs."""
+    pid = gather_unit_status(host, unit).main_pid
+    content = host.read_file(f"/proc/{pid}/cmdline", sudo=host.settings.sudo) if pid else None
+    if not content:
+        raise UnexpectedAnswer(f"{unit} has no main process", host=host.settings.alias)
+    return tuple(word.decode("utf-8", "replace") for word in content.rstrip(b"\0").split(b"\0"))
+
+
+def running_flags(host: Host, unit: str) -> dict[str, str]:
+    """The flags of the running process with their values ("" for a flag without one)."""
+    lines = group_by_flag(running_argv(host, unit))
+    return {line[0]: " ".join(line[1:]) for line in lines if line and line[0].startswith("--")}
