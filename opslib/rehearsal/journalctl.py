@@ -69,9 +69,10 @@ async def journalctl(store: JournalStore, argv: Sequence[str], terminal: Termina
     if "--follow" in parsed:
         await _follow(store, end, selected, lambda entry: terminal.out(show(entry) + "\n"), terminal)
         return 0
-    if not entries and "--quiet" not in parsed:
+    is_short = parsed.last("--output", "short").startswith("short")
+    if not entries[:count] and is_short and "--quiet" not in parsed:
         terminal.out("-- No entries --\n")
-    elif "--show-cursor" in parsed and entries:
+    elif "--show-cursor" in parsed and entries[:count]:
         terminal.out(f"-- cursor: {entries[:count][-1].cursor}\n")
     return 0
 
@@ -210,7 +211,7 @@ def _short_line(entry: Entry, time_format: str, *, show_all: bool) -> str:
     pid = entry.text("_PID")
     who = entry.text("SYSLOG_IDENTIFIER") + (f"[{pid}]" if pid else "")
     lead = f"{at} {entry.text('_HOSTNAME')} {who}: "
-    return lead + _message(entry, show_all=show_all).replace("\n", "\n" + " " * len(lead))
+    return lead + _message(entry, show_all=show_all).replace("\t", " " * 8).replace("\n", "\n" + " " * len(lead))
 
 
 def _message(entry: Entry, *, show_all: bool) -> str:

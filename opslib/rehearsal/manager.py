@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opslib.rehearsal import processes
 from opslib.rehearsal.journal_store import JournalStore
-from opslib.rehearsal.service import Service
+from opslib.rehearsal.service import Service, UnitRefused
 from opslib.rehearsal.spawning import Surroundings
 from opslib.rehearsal.unit_config import UnitConfig, load_unit, modification_times, unit_paths
 from opslib.rehearsal.unit_journal import manager_line
@@ -17,6 +17,16 @@ _NO_INSTALL_SECTION = """\
 The unit files have no installation config (WantedBy=, RequiredBy=, Also=,
 Alias= settings in the [Install] section, and DefaultInstance= for template
 units). This means they are not meant to be enabled using systemctl.
+\x20
+Possible reasons for having this kind of units are:
+• A unit may be statically enabled by being symlinked from another unit's
+  .wants/ or .requires/ directory.
+• A unit's purpose may be to act as a helper for some other unit which has
+  a requirement dependency on it.
+• A unit may be started when needed via activation (socket, path, timer,
+  D-Bus, udev, scripted systemctl call, ...).
+• In case of template units, the unit is meant to be enabled with some
+  instance name specified.
 """
 _WANTS = "multi-user.target.wants"
 _DONE_LINES = {  # (job type, result) -> (kind of journal line, wording)
@@ -26,14 +36,6 @@ _DONE_LINES = {  # (job type, result) -> (kind of journal line, wording)
     ("restart", "done"): ("stopped", "Stopped {}."),
 }
 _BEGIN_LINES = {"start": ("starting", "Starting {}..."), "stop": ("stopping", "Stopping {}...")}
-
-
-class UnitRefused(Exception):  # noqa: N818 - systemd refuses; nothing failed here
-    """No job was queued; the text and the exit status are systemctl's."""
-
-    def __init__(self, text: str, exit_status: int) -> None:
-        super().__init__(text)
-        self.exit_status = exit_status
 
 
 @dataclass
@@ -70,6 +72,7 @@ class Manager:
         self._around = Surroundings(journal, table, environment, group_prefix, time_factor)
         self._services: dict[str, Service] = {}
         self._jobs: dict[str, Job] = {}
+        self._known_drop_in_dirs: set[str] = set()
         self._last_job_number = 0
 
     # -- units -----------------------------------------------------------------------------------------------------
@@ -77,7 +80,7 @@ class Manager:
     def service(self, name: str) -> Service:
         """The unit by name, loaded from its files when it is not in memory (or was not found before)."""
         known = self._services.get(name)
-        if known and known.config.load_state == "loaded":
+        if known and (known.config.load_state != "not-found" or known.state is not ServiceState.DEAD):
             return known
         service = Service(self._load(name), self._around, self._on_change)
         service.stop_pending = lambda: self._job_type(name) == "stop"
@@ -90,8 +93,16 @@ class Manager:
         return tuple(self._services[name] for name in sorted(self._services))
 
     def needs_daemon_reload(self, service: Service) -> bool:
-        """Whether the unit's files differ from those that were loaded."""
-        return modification_times(unit_paths(self.unit_dir, service.name)) != service.config.modified_ns
+        """Whether the unit's files differ from those that were loaded.
+
+        A drop-in directory made since systemd last loaded any unit is not noticed (its path cache; seen on 252).
+        """
+        paths = [
+            path
+            for path in unit_paths(self.unit_dir, service.name)
+            if path.parent == self.unit_dir or path.parent.name in self._known_drop_in_dirs
+        ]
+        return modification_times(paths) != service.config.modified_ns
 
     def daemon_reload(self) -> None:
         """Read all unit files again; what runs goes on under the new configuration."""
@@ -113,6 +124,7 @@ class Manager:
             service.kill_all()
 
     def _load(self, name: str) -> UnitConfig:
+        self._known_drop_in_dirs = {path.name for path in self.unit_dir.glob("*.d")}
         config = load_unit(self.unit_dir, name)
         for complaint in config.warnings:
             where = f"{complaint.path}:{complaint.line}: " if complaint.path else ""
@@ -143,7 +155,7 @@ class Manager:
 
     def enable(self, name: str) -> str:
         """Link the unit into its target; what systemctl says about it."""
-        config = self._existing(name, "enable").config
+        config = self.unit_on_disk(name, "enable")
         if not config.wanted_by:
             return _NO_INSTALL_SECTION
         link = self.unit_dir / _WANTS / name
@@ -155,18 +167,19 @@ class Manager:
 
     def disable(self, name: str) -> str:
         """Take the unit out of its target; what systemctl says about it."""
-        self._existing(name, "disable")
+        self.unit_on_disk(name, "disable")
         link = self.unit_dir / _WANTS / name
         if not link.is_symlink():
             return ""
         link.unlink()
-        return f"Removed {link}.\n"
+        return f'Removed "{link}".\n'
 
-    def _existing(self, name: str, verb: str) -> Service:
-        service = self.service(name)
-        if service.config.load_state == "not-found":
+    def unit_on_disk(self, name: str, verb: str) -> UnitConfig:
+        """The unit as its files are now, which is what enabling goes by; UnitRefused where there is none."""
+        config = load_unit(self.unit_dir, name)
+        if config.load_state == "not-found":
             raise UnitRefused(f"Failed to {verb} unit: Unit file {name} does not exist.\n", 1)
-        return service
+        return config
 
     # -- jobs ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +192,7 @@ class Manager:
         state = service.config.load_state
         if state == "not-found" and (job_type != "stop" or service.state is ServiceState.DEAD):
             text = f"Unit {name} not found." if job_type != "stop" else f"Unit {name} not loaded."
-            raise UnitRefused(f"Failed to {job_type} {name}: {text}\n", 5)
+            raise UnitRefused(f"Failed to {job_type} {name}: {text}\n", 5, text)
         if state == "bad-setting" and job_type != "stop":
             raise UnitRefused(
                 f"Failed to {job_type} {name}: Unit {name} has a bad unit file setting.\n"

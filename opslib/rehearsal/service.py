@@ -34,6 +34,15 @@ _STOP_STATES = {ServiceState.STOP_SIGTERM, ServiceState.STOP_SIGKILL}
 _STARTING = {ServiceState.START_PRE, ServiceState.START}
 
 
+class UnitRefused(Exception):  # noqa: N818 - systemd refuses; nothing failed here
+    """No job was queued; `reason` is systemd's, text and exit status are systemctl's."""
+
+    def __init__(self, text: str, exit_status: int, reason: str = "") -> None:
+        super().__init__(text)
+        self.exit_status = exit_status
+        self.reason = reason
+
+
 @dataclass
 class Service:
     """A loaded unit and what became of it; `start` and `stop` are what jobs call, events do the rest."""
@@ -48,7 +57,7 @@ class Service:
     main_pid: int = 0
     control_pid: int = 0
     main_status: ExecStatus = field(default_factory=ExecStatus)
-    command_status: dict[int, ExecStatus] = field(default_factory=dict)  # by id() of the ExecCommand
+    command_status: dict[ExecCommand, ExecStatus] = field(default_factory=dict)
     timestamps: dict[str, tuple[float, int]] = field(default_factory=dict)
     stop_pending: Callable[[], bool] = lambda: False
 
@@ -170,7 +179,7 @@ class Service:
             self._enter_signal(ServiceState.STOP_SIGTERM, "resources")
             return
         self.main_pid = pid
-        self.main_status = self.command_status[id(command)]
+        self.main_status = self.command_status[command]
         if self.config.type == "oneshot" or (self.config.type == "exec" and self._exec_failed):
             if self.state is not ServiceState.START_PRE or not self._timer:
                 self._arm(self.config.start_timeout_s)
@@ -223,7 +232,11 @@ class Service:
         self._flush_n_restarts = False
         text = f"{self.name}: Scheduled restart job, restart counter is at {self.n_restarts}."
         self._log("restart", text, N_RESTARTS=str(self.n_restarts))
-        self.schedule_restart()
+        try:
+            self.schedule_restart()
+        except UnitRefused as refusal:
+            self._log("task-failed", f"{self.name}: Failed to schedule restart job: {refusal.reason}")
+            self._enter_dead("resources", allow_restart=False)
 
     def _shall_restart(self) -> bool:
         end = self.main_status.end
@@ -335,7 +348,7 @@ class Service:
         spawned = spawn_command(self.around, self.config, command, identity, lambda end: on_exit(command, end))
         self._streams = [old for old in self._streams if old.is_open] + [spawned.stream]
         self._exec_failed = spawned.exec_failed
-        self.command_status[id(command)] = spawned.status
+        self.command_status[command] = spawned.status
         return spawned.status.pid
 
     def _kill(self, *, is_kill: bool) -> bool:

@@ -68,14 +68,16 @@ def spawn_command(
 
     A program that cannot be executed leaves systemd's lines in the journal and a process with systemd's exit status.
     """
+    from_unit = _environment_of(around.journal, config, identity)
+    identifier = config.syslog_identifier or Path(command.path).name
+    stream = OutputStream(around.journal, StreamOwner(identity.unit, identity.invocation_id, identifier))
     environment = {
         **around.environment,
         "INVOCATION_ID": identity.invocation_id,
+        "JOURNAL_STREAM": stream.journal_stream,
         processes.CGROUP_VARIABLE: identity.control_group,
-        **environment_of(config),
+        **from_unit,
     }
-    identifier = config.syslog_identifier or Path(command.path).name
-    stream = OutputStream(around.journal, StreamOwner(identity.unit, identity.invocation_id, identifier))
     status = ExecStatus(start_at_s=time.time(), start_monotonic_us=time.monotonic_ns() // 1000)
 
     def ended(wait_status: int) -> None:
@@ -101,6 +103,15 @@ def spawn_command(
             exit_status = _log_failure(around.journal, command, identity, error, is_directory=directory.is_dir())
             status.pid = begin(["/bin/sh", "-c", f"exit {exit_status}"], Path("/"))
     return Spawned(status, stream, exec_failed)
+
+
+def _environment_of(journal: JournalStore, config: UnitConfig, identity: UnitIdentity) -> dict[str, str]:
+    try:
+        return environment_of(config)
+    except OSError as error:
+        text = f"{identity.unit}: Failed to load environment files: {os.strerror(error.errno or 0)}"
+        manager_line(journal, "environment", text, unit=identity.unit, invocation_id=identity.invocation_id)
+        raise
 
 
 def _log_failure(

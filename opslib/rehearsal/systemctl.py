@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from opslib.rehearsal.manager import Job, Manager, UnitRefused, unit_name
+from opslib.rehearsal.manager import Job, Manager, unit_name
 from opslib.rehearsal.options import NO_VALUE, VALUE, OptionRefused, Parsed, parse_options
-from opslib.rehearsal.service import Service
+from opslib.rehearsal.service import Service, UnitRefused
 from opslib.rehearsal.terminal import Terminal
+from opslib.rehearsal.unit_config import load_unit
 from opslib.rehearsal.unit_properties import unit_properties
 
 _OPTIONS = {
@@ -36,7 +37,18 @@ _WHY_FAILED = {  # systemctl's explanations by result (252, bus-wait-for-jobs.c)
     "exit-code": "the control process exited with error code",
     "signal": "a fatal signal was delivered to the control process",
     "core-dump": "a fatal signal was delivered causing the control process to dump core",
+    "start-limit-hit": "start of the service was attempted too often",
 }
+_START_LIMIT_ADVICE = 'To force a start use "systemctl reset-failed {0}"\nfollowed by "systemctl start {0}" again.\n'
+_LEGEND = """
+LOAD   = Reflects whether the unit definition was properly loaded.
+ACTIVE = The high-level unit activation state, i.e. generalization of SUB.
+SUB    = The low-level unit activation state, values depend on unit type.
+"""
+_COUNT = """\
+{} loaded units listed.{}
+To show all installed unit files use 'systemctl list-unit-files'.
+"""
 _VERSION = (
     "systemd 252 (252-rehearsal)\n-PAM -AUDIT (a rehearsal host: one program that does what the kit asks of systemd)\n"
 )
@@ -55,7 +67,7 @@ async def systemctl(manager: Manager, argv: Sequence[str], terminal: Terminal) -
             return 1
         if verb in _CHANGING and not terminal.is_root:
             terminal.err(_denied(verb, names))
-            return 1
+            return _NO_PERMISSION if verb in _JOB_VERBS else 1
         return await _VERBS[verb](manager, names, parsed, terminal)
     except OptionRefused as refusal:
         terminal.err(f"{refusal}\n")
@@ -66,10 +78,13 @@ async def systemctl(manager: Manager, argv: Sequence[str], terminal: Terminal) -
 
 def _denied(verb: str, names: Sequence[str]) -> str:
     if verb == "daemon-reload":
-        return "Failed to reload daemon: Interactive authentication required.\n"
-    subject = "unit" if verb in {"enable", "disable"} else unit_name(names[0]) if names else "units"
-    tail = "" if subject == "unit" else f"See system logs and 'systemctl status {subject}' for details.\n"
-    return f"Failed to {verb} {subject}: Interactive authentication required.\n{tail}"
+        return "Reload daemon failed: Access denied\n"
+    if verb in {"enable", "disable"}:
+        return f"Failed to {verb} unit: Access denied\n"
+    name = unit_name(names[0]) if names else ""
+    if verb == "reset-failed":
+        return f"Failed to reset failed state of unit {name}: Access denied\n"
+    return f"Failed to {verb} {name}: Access denied\nSee system logs and 'systemctl status {name}' for details.\n"
 
 
 async def _show(manager: Manager, names: Sequence[str], parsed: Parsed, terminal: Terminal) -> int:
@@ -117,7 +132,7 @@ async def _run_jobs(manager: Manager, names: Sequence[str], job_type: str, parse
     exit_status, jobs = 0, list[tuple[Service, Job]]()
     for name in names:
         service = manager.service(name)
-        if service.config.load_state == "loaded" and manager.needs_daemon_reload(service):
+        if job_type != "stop" and service.config.load_state == "loaded" and manager.needs_daemon_reload(service):
             terminal.err(
                 f"Warning: The unit file, source configuration file or drop-ins of {name} changed on disk. "
                 "Run 'systemctl daemon-reload' to reload units.\n"
@@ -131,8 +146,8 @@ async def _run_jobs(manager: Manager, names: Sequence[str], job_type: str, parse
         return exit_status
     for service, job in jobs:
         await job.finished.wait()
-        if job.result not in {"done", "skipped"}:
-            terminal.err(_job_failure(service, job))
+        if job.result != "done":
+            terminal.err("" if "--quiet" in parsed else _job_failure(service, job))
             exit_status = 1
     return exit_status
 
@@ -142,7 +157,9 @@ def _job_failure(service: Service, job: Job) -> str:
     if job.result == "canceled":
         return f"Job for {name} canceled.\n"
     why = f" because {_WHY_FAILED[service.result]}" if service.result in _WHY_FAILED else ""
-    return f'Job for {name} failed{why}.\nSee "systemctl status {name}" and "journalctl -xeu {name}" for details.\n'
+    details = f'See "systemctl status {name}" and "journalctl -xeu {name}" for details.\n'
+    advice = _START_LIMIT_ADVICE.format(name) if service.result == "start-limit-hit" else ""
+    return f"Job for {name} failed{why}.\n{details}{advice}"
 
 
 async def _daemon_reload(manager: Manager, _names: Sequence[str], _parsed: Parsed, _terminal: Terminal) -> int:
@@ -185,7 +202,7 @@ def _enabling(verb: str) -> "Verb":
 async def _is_enabled(manager: Manager, names: Sequence[str], parsed: Parsed, terminal: Terminal) -> int:
     exit_status = 1
     for name in map(unit_name, names):
-        state = manager.unit_file_state(manager.service(name).config)
+        state = manager.unit_file_state(load_unit(manager.unit_dir, name))
         if not state:
             terminal.err(f"Failed to get unit file state for {name}: No such file or directory\n")
             return 1
@@ -222,21 +239,31 @@ async def _list_units(manager: Manager, names: Sequence[str], parsed: Parsed, te
     if parsed.last("--output") == "json":
         terminal.out(json.dumps(rows, separators=(",", ":"), ensure_ascii=False) + "\n")
         return 0
-    keys = ("unit", "load", "active", "sub")
-    widths = [max((len(row[key]) for row in rows), default=0) for key in keys]
-    lead = "" if "--plain" in parsed else "  "
-    for row in rows:
-        mark = "● " if lead and row["active"] == "failed" else lead
-        columns = " ".join(row[key].ljust(width) for key, width in zip(keys, widths, strict=True))
-        terminal.out(f"{mark}{columns} {row['description']}\n")
+    terminal.out(_unit_table(rows, is_plain="--plain" in parsed, has_legend="--no-legend" not in parsed))
     if "--no-legend" not in parsed:
-        terminal.out(f"\n{len(rows)} loaded units listed.\n")
+        hint = "" if "--all" in parsed else " Pass --all to see loaded but inactive units, too."
+        terminal.out((_LEGEND if rows else "") + _COUNT.format(len(rows), hint))
     return 0
+
+
+def _unit_table(rows: Sequence[dict[str, str]], *, is_plain: bool, has_legend: bool) -> str:
+    keys = ("unit", "load", "active", "sub", "description")
+    head = [{key: key.upper() for key in keys}] if has_legend else []
+    shown = [*head, *rows]
+    widths = [max((len(row[key]) for row in shown), default=0) for key in keys[:-1]]
+    lines = []
+    for row in shown:
+        lead = "" if is_plain else "● " if row["active"] == "failed" else "  "
+        columns = " ".join(row[key].ljust(width) for key, width in zip(keys, widths, strict=False))
+        lines.append(f"{lead}{columns} {row['description']}\n")
+    return "".join(lines)
 
 
 Verb = Callable[[Manager, Sequence[str], Parsed, Terminal], Awaitable[int]]
 
-_CHANGING = {"start", "stop", "restart", "daemon-reload", "reset-failed", "enable", "disable"}
+_NO_PERMISSION = 4
+_JOB_VERBS = {"start", "stop", "restart"}
+_CHANGING = _JOB_VERBS | {"daemon-reload", "reset-failed", "enable", "disable"}
 _VERBS: dict[str, Verb] = {
     "show": _show,
     "cat": _cat,

@@ -1,7 +1,7 @@
 """Unit files as systemd reads them: fragments and drop-ins, keys obeyed, accepted or unknown."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
@@ -12,11 +12,12 @@ from opslib.rehearsal.unit_syntax import ExecCommand, expand_specifiers, logical
 
 # Keys that are obeyed here, and keys of systemd that are accepted without effect; any other is an unknown key.
 _OBEYED = {
-    "Unit": {"Description", "StartLimitIntervalSec", "StartLimitBurst"},
+    "Unit": {"Description", "StartLimitIntervalSec", "StartLimitInterval", "StartLimitBurst"},
     "Service": {
         "Type", "ExecStartPre", "ExecStart", "Environment", "EnvironmentFile", "WorkingDirectory", "Restart",
         "RestartSec", "TimeoutStartSec", "TimeoutStopSec", "TimeoutSec", "KillMode", "KillSignal",
         "SendSIGKILL", "SuccessExitStatus", "RestartPreventExitStatus", "RemainAfterExit", "SyslogIdentifier",
+        "StartLimitInterval", "StartLimitBurst",
     },
     "Install": {"WantedBy", "RequiredBy", "Alias", "Also"},
 }  # fmt: skip
@@ -25,12 +26,29 @@ _HARMLESS = {
              "ConditionPathExists", "AssertPathExists", "RequiresMountsFor", "DefaultDependencies", "OnFailure"},
     "Service": {"User", "Group", "SupplementaryGroups", "StandardOutput", "StandardError", "StandardInput",
                 "SyslogLevelPrefix", "LimitNOFILE", "LimitMEMLOCK", "LimitSTACK", "LimitNPROC", "LimitCORE",
-                "OOMPolicy", "OOMScoreAdjust", "Nice", "UMask", "TasksMax", "MemoryMax", "MemoryHigh", "CPUWeight", "CPUAffinity",
-                "Delegate", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectSystem", "ProtectHome",
-                "ReadWritePaths", "RuntimeDirectory", "StateDirectory", "CacheDirectory", "LogRateLimitIntervalSec",
-                "LogRateLimitBurst", "Slice", "PassEnvironment", "UnsetEnvironment"},
+                "OOMPolicy", "OOMScoreAdjust", "Nice", "UMask", "TasksMax", "MemoryMax", "MemoryHigh", "CPUWeight",
+                "CPUAffinity", "Delegate", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectSystem",
+                "ProtectHome", "ReadWritePaths", "RuntimeDirectory", "StateDirectory", "CacheDirectory",
+                "LogRateLimitIntervalSec", "LogRateLimitBurst", "Slice", "PassEnvironment", "UnsetEnvironment"},
     "Install": set(),
 }  # fmt: skip
+# What systemd 252 says of a value that it cannot read, by key.
+_UNREADABLE = {
+    "ExecStart": 'Unbalanced quoting, ignoring: "{}"',
+    "ExecStartPre": 'Unbalanced quoting, ignoring: "{}"',
+    "Environment": "Invalid syntax, ignoring: {}",
+    "WorkingDirectory": "WorkingDirectory= path is not absolute: {}",
+    "Type": "Failed to parse service type, ignoring: {}",
+    "Restart": "Failed to parse service restart specifier, ignoring: {}",
+    "RestartSec": "Failed to parse sec value, ignoring: {}",
+    "StartLimitIntervalSec": "Failed to parse sec value, ignoring: {}",
+    "TimeoutStartSec": "Failed to parse TimeoutStartSec= parameter, ignoring: {}",
+    "TimeoutStopSec": "Failed to parse time value, ignoring: {}",
+    "KillMode": "Failed to parse kill mode specification, ignoring: {}",
+    "RemainAfterExit": "Failed to parse boolean value, ignoring: {}",
+    "SendSIGKILL": "Failed to parse boolean value, ignoring: {}",
+    "StartLimitBurst": "Failed to parse unsigned value, ignoring: {}",
+}
 _TYPES = {"simple", "exec", "oneshot"}
 _KILL_MODES = {"control-group", "process", "mixed", "none"}
 
@@ -94,7 +112,7 @@ def unit_paths(unit_dir: Path, name: str) -> tuple[Path, ...]:
     return tuple(path for path in (unit_dir / name, *drop_ins) if path.is_file())
 
 
-def modification_times(paths: tuple[Path, ...]) -> tuple[tuple[str, int], ...]:
+def modification_times(paths: Iterable[Path]) -> tuple[tuple[str, int], ...]:
     """Path and modification time of each file: when it differs, the unit needs a daemon-reload."""
     return tuple((str(path), path.stat().st_mtime_ns) for path in paths)
 
@@ -138,14 +156,16 @@ def _assign(config: UnitConfig, where: Complaint, section: str, key: str, value:
     if key in _HARMLESS[section]:
         return
     if key not in _OBEYED[section]:
-        text = f"Unknown key name '{key}' in section '{section}', ignoring."
+        text = f"Unknown key '{key}' in section [{section}], ignoring."
         config.warnings.append(Complaint(where.path, where.line, text))
         return
     try:
         _SETTERS.get(key, _ignore)(config, key, expand_specifiers(value, config.name))
-    except (ValueError, IndexError):
-        text = f"Failed to parse {key}= value, ignoring: {value}"
-        config.warnings.append(Complaint(where.path, where.line, text))
+    except (ValueError, IndexError, KeyError):
+        wording = _UNREADABLE.get(key, "Failed to parse value, ignoring: {}")
+        config.warnings.append(Complaint(where.path, where.line, wording.format(value)))
+        if key == "WorkingDirectory":
+            config.load_state = "bad-setting"
 
 
 def environment_of(config: UnitConfig) -> dict[str, str]:
@@ -167,6 +187,10 @@ def environment_of(config: UnitConfig) -> dict[str, str]:
 
 def _verify(config: UnitConfig) -> None:
     is_oneshot = config.type == "oneshot"
+    if config.load_state == "bad-setting":
+        text = f"{config.name}: Unit configuration has fatal error, unit will not be started."
+        config.warnings.append(Complaint("", 0, text, 3))
+        return
     if not config.exec_start:
         reason = "Service has no ExecStart=, ExecStop=, or SuccessAction=."
     elif len(config.exec_start) > 1 and not is_oneshot:
@@ -250,13 +274,20 @@ def _add_statuses(attribute: str) -> Setter:
         statuses: set[int | str] = getattr(config, attribute)
         if not value:
             statuses.clear()
-        statuses.update(int(word) if word.isdigit() else word.removeprefix("SIG") for word in value.split())
+        for word in value.split():
+            statuses.add(int(word) if word.isdigit() else signal.Signals["SIG" + word.removeprefix("SIG")].name[3:])
 
     return set_value
 
 
 def _set_kill_signal(config: UnitConfig, _key: str, value: str) -> None:
     config.kill_signal = int(value) if value.isdigit() else signal.Signals["SIG" + value.removeprefix("SIG")].value
+
+
+def _set_directory(config: UnitConfig, _key: str, value: str) -> None:
+    if value and not value.lstrip("-").startswith(("/", "~")):
+        raise ValueError(value)
+    config.working_directory = value
 
 
 def _set_burst(config: UnitConfig, _key: str, value: str) -> None:
@@ -270,13 +301,14 @@ def _add_wanted_by(config: UnitConfig, _key: str, value: str) -> None:
 _SETTERS: dict[str, Setter] = {
     "Description": _set_text("description"),
     "StartLimitIntervalSec": _set_span("start_limit_interval_s"),
+    "StartLimitInterval": _set_span("start_limit_interval_s"),
     "StartLimitBurst": _set_burst,
     "Type": _set_text("type", _TYPES),
     "ExecStartPre": _append_exec,
     "ExecStart": _append_exec,
     "Environment": _add_environment,
     "EnvironmentFile": _add_environment_file,
-    "WorkingDirectory": _set_text("working_directory"),
+    "WorkingDirectory": _set_directory,
     "Restart": _set_text("restart", set(RESTARTED_RESULTS)),
     "RestartSec": _set_span("restart_s"),
     "TimeoutStartSec": _set_span("timeout_start_s"),

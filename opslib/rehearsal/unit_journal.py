@@ -30,6 +30,7 @@ _CATALOGUE = {
     "timeout": ("", "src/core/service.c", "service_dispatch_timer", 4),
     "kill": ("", "src/core/unit.c", "log_kill", 5),
     "task-failed": ("", "src/core/service.c", "service_enter_start", 4),
+    "environment": ("", "src/core/execute.c", "exec_spawn", 3),
     "left-over": ("", "src/core/unit.c", "unit_log_leftover_process_stop", 4),
     "notice": ("", "src/core/manager.c", "manager_reload", 5),
 }
@@ -108,6 +109,12 @@ class OutputStream:
         """Whether somebody may still write."""
         return self._socket.fileno() >= 0
 
+    @property
+    def journal_stream(self) -> str:
+        """Device and inode of the child's end, as $JOURNAL_STREAM tells it."""
+        status = os.fstat(self.child_end.fileno())
+        return f"{status.st_dev}:{status.st_ino}"
+
     def drain(self) -> None:
         """Read what is there now; ends the stream when its last writer has closed it."""
         while self._socket.fileno() >= 0:
@@ -146,7 +153,7 @@ class OutputStream:
         self._write(line, reason)
 
     def _write(self, line: bytes, line_break: str = "") -> None:
-        priority, message = _level_prefix(line)
+        priority, message = _level_prefix(line.rstrip(b" \t\n\r"))
         if not message:  # journald writes no empty lines
             return
         unit = self._owner.unit

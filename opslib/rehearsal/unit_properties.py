@@ -3,7 +3,7 @@
 from opslib.rehearsal.manager import Manager
 from opslib.rehearsal.service import Service
 from opslib.rehearsal.spawning import ExecStatus
-from opslib.rehearsal.unit_semantics import format_time_span, format_timestamp
+from opslib.rehearsal.unit_semantics import ServiceState, format_time_span, format_timestamp
 from opslib.rehearsal.unit_syntax import ExecCommand
 
 
@@ -11,7 +11,7 @@ def unit_properties(manager: Manager, service: Service, *, timestamp_style: str 
     """Property names and values in systemctl's order; commands appear once each, empty values are kept."""
     config = service.config
     is_loaded = config.load_state == "loaded"
-    if config.load_state == "not-found":
+    if config.load_state == "not-found" and service.state is ServiceState.DEAD:
         return _not_found(service.name)
     status = service.main_status
     rows: list[tuple[str, str]] = [
@@ -36,7 +36,7 @@ def unit_properties(manager: Manager, service: Service, *, timestamp_style: str 
     ]
     for setting, commands in (("ExecStartPre", config.exec_start_pre), ("ExecStart", config.exec_start)):
         for command in commands:
-            run = service.command_status.get(id(command), ExecStatus())
+            run = service.command_status.get(command, ExecStatus())
             rows.append((setting, _command(command, run, timestamp_style)))
     group = f"/system.slice/{service.name}" if service.active_state in {"active", "activating", "deactivating"} else ""
     rows += [

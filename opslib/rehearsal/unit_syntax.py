@@ -79,8 +79,14 @@ def split_words(text: str) -> list[str]:
 def _unescape(text: str, position: int) -> tuple[str, int]:
     ch = text[position]
     if ch == "x":
-        return chr(int(text[position + 1 : position + 3], 16)), position + 3
+        return _character(int(text[position + 1 : position + 3], 16)), position + 3
+    if ch in "0123":
+        return _character(int(text[position : position + 3], 8)), position + 3
     return _ESCAPES.get(ch, ch), position + 1
+
+
+def _character(code: int) -> str:
+    return bytes([code]).decode("utf-8", "surrogateescape")
 
 
 def expand_specifiers(text: str, name: str) -> str:

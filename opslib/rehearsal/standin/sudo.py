@@ -6,7 +6,6 @@ The file `../etc/sudo-refused` (beside the directory in which this program lies)
 import os
 import sys
 
-
 _PASSED_OVER = ("-n", "--non-interactive")
 
 
