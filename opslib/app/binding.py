@@ -3,7 +3,7 @@
 import atexit
 
 from opslib.domain.host import Host
-from opslib.domain.parameters import nearest
+from opslib.domain.problems import nearest
 from opslib.errors import OpslibError, UnknownName
 from opslib.hosts import open_host
 from opslib.hosts.inventory import load_inventory
