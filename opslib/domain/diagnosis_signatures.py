@@ -14,10 +14,11 @@ from opslib.domain.states import Value
 
 Confidence = Literal["high", "medium", "low"]
 _NO_ERROR = frozenset({"INFO", "DEBUG", "WARNING"})
+_ERROR = frozenset({"ERROR", "CRITICAL"})
 _FRAME = re.compile(r'\s*File "')
 _CODE = re.compile(
     r"\s{4,}(?:(?:raise|return|await|with|yield|assert|from|import|if|for) |[\^~]+$"
-    r"|[\w.\[\], ]{1,80} = |[\w.]{1,80}\(|\"|')"
+    r"|[\w.\[\], ]{1,80} = |[\w.]{1,80}(?:\(|,$)|\"|'|\.{3}<\d|\)$)"
 )
 
 
@@ -36,6 +37,7 @@ class Signature(Value):
     only_first: bool = False
     is_fatal: bool = False
     is_code: bool = False
+    error_only: bool = False
     level: Literal["", "any"] = ""
     warns: bool = False
     confidence: Confidence = "high"
@@ -110,7 +112,7 @@ def _first_error(run: Run) -> int:
 
 def _match(run: Run, position: int, possible: frozenset[int], first_error: int) -> Match | None:
     line = run.lines[position]
-    for number in _recognised(line.text, line.voice, line.level if line.level in _NO_ERROR else ""):
+    for number in _recognised(line.text, line.voice, line.level):
         signature = list_signatures()[number]
         if number not in possible or not _holds(signature, run, position, first_error):
             continue
@@ -132,24 +134,27 @@ def _recognised(text: str, voice: str, level: str) -> tuple[int, ...]:
     if voice == "program" and (_FRAME.match(text) or words("noise").search(text)):
         return ()
     is_code = voice == "program" and bool(_CODE.match(text))
-    return tuple(number for number, pattern in _speaking(voice, level, is_code=is_code) if pattern.search(text))
+    is_error = level in _ERROR or bool(words("errors").search(text))
+    speaking = _speaking(voice, level, is_code=is_code, is_error=is_error)
+    return tuple(number for number, pattern in speaking if pattern.search(text))
 
 
 @cache
-def _speaking(voice: str, level: str, *, is_code: bool) -> tuple[tuple[int, re.Pattern[str]], ...]:
+def _speaking(voice: str, level: str, *, is_code: bool, is_error: bool) -> tuple[tuple[int, re.Pattern[str]], ...]:
     """Number and pattern of the signatures for which a line of this voice and level may speak."""
     return tuple(
         (number, _compiled(signature.pattern))
         for number, signature in enumerate(list_signatures())
         if signature.voice in {voice, "any"}
         and signature.is_code == is_code
+        and (is_error or not signature.error_only)
         and (voice != "program" or _is_loud(signature, level))
     )
 
 
 def _is_loud(signature: Signature, level: str) -> bool:
     """Whether a line of this level may speak for the signature: a WARNING only where it is meant to."""
-    return not level or signature.level == "any" or (level == "WARNING" and signature.warns)
+    return level not in _NO_ERROR or signature.level == "any" or (level == "WARNING" and signature.warns)
 
 
 def _holds(signature: Signature, run: Run, position: int, first_error: int) -> bool:

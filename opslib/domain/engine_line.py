@@ -6,7 +6,11 @@ from opslib.domain.states import Value
 
 _MAX_TEXT = 6000  # characters of a line that are looked at; longer ones are lists of names
 _ANSI = re.compile(r"(?:\x1b|#033)\[[0-9;]*[A-Za-z]")
-_COMPOSE = re.compile(r"[\w./-]{1,64} {1,40}\| ?")  # docker compose: "name  | "
+_COMPOSE = re.compile(r"[\w./-]{1,64} {1,40}\| ?|\u2502 ")  # docker compose: "name  | "; a box drawn by a terminal
+_COLLECTOR = re.compile(  # log collectors: "time [Info] (Process) ", "time | ERROR | stderr | "
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})? (?:\[\w{1,10}\] (?:\(\w{1,20}\) )?"
+    r"|\| \w{1,10} {1,4}\| [\w.:]{1,60} \| )"
+)
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) ")
 _SYSLOG = re.compile(
     r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
@@ -72,7 +76,7 @@ def parse_log_line(message: str) -> LogLine:
         found["identifier"] = match["identifier"]
         found["pid"] = match["pid"] or ""
         text = text[match.end() :]
-    elif match := _STAMP.match(text):
+    elif match := _COLLECTOR.match(text) or _STAMP.match(text):
         text = text[match.end() :]
     if text.startswith("(") and (match := _PREFIX.match(text)) and ("=" in match[0]):
         found["process"] = match["name"] + match["detail"]
