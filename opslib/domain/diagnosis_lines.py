@@ -1,6 +1,7 @@
 """Journal entries as lines of a story: who speaks, about which start, and what was printed around it."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,7 @@ _NEW_RUN = re.compile(
     r"(?:vLLM API server version |[▄█▀ ]{6,40}version \d|server_args=ServerArgs\(|^Args \{|^build: \d+ \()"
 )
 _STARTED = re.compile(r"(?:Started|Starting) (?!.*(?:Session|User Manager|session ))")
+_NEIGHBOUR_LINES = 10  # a program that says less in pasted text is a tool, not a second server
 _FRAMES_KEPT = 40
 _UNSEEN = "none"
 _QUIET = frozenset({"INFO", "DEBUG", "WARNING"})
@@ -30,6 +32,7 @@ class Line:
     index: int
     text: str
     process: str
+    identifier: str
     key: str  # lines with the same key come from one process
     level: str
     voice: str  # "program" | "systemd" | "kernel" | "other"
@@ -71,6 +74,7 @@ def read_lines(entries: Iterable[JournalEntry]) -> Iterator[Line]:
             index=position if entry.line is None else entry.line,
             text=_SHELL_STAMP.sub("", log.text, count=1) if log.text.startswith("[") else log.text,
             process=log.process or (identifier if entry.transport != "stdout" else ""),
+            identifier=identifier,
             key=pid or log.process or identifier,
             level=log.level,
             voice=_voice(entry, identifier, log.text),
@@ -145,9 +149,12 @@ def _note_phases(run: Run) -> None:
 
 
 def _note_neighbours(runs: list[Run]) -> None:
-    """Marks runs between whose lines another unit's run has lines."""
+    """Marks runs between whose lines another unit has lines."""
     ordered = sorted(runs, key=lambda run: run.lines[0].index)
     for earlier, later in pairwise(ordered):
         overlaps = later.lines[0].index < earlier.lines[-1].index
         if overlaps and earlier.unit != later.unit:
             earlier.has_neighbour = later.has_neighbour = True
+    for run in runs:
+        speakers = Counter(line.identifier for line in run.lines if line.voice == "program" and line.identifier)
+        run.has_neighbour |= not run.invocation_id and len([n for n in speakers.values() if n > _NEIGHBOUR_LINES]) > 1

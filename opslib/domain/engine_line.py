@@ -36,6 +36,7 @@ _OTHER_HEADS = (
         r"\[(?P<at>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?P<source>(?: [A-Z]{2}\d{1,4}){0,3})\] (?P<level>)"
     ),
 )
+_PYTHON_WARNING = re.compile(r"(?P<source>[\w./+-]{1,300}\.py:\d{1,6}): \w{1,60}Warning: ")
 _GIB = 2**30
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": _GIB, "MB": 2**20, "GB": _GIB}  # vLLM's old "GB" are GiB
 
@@ -72,12 +73,14 @@ def parse_log_line(message: str) -> LogLine:
     found: dict[str, str] = {}
     if match := _COMPOSE.match(text):
         text = text[match.end() :]
-    if match := _SYSLOG.match(text):
-        found["identifier"] = match["identifier"]
-        found["pid"] = match["pid"] or ""
-        text = text[match.end() :]
-    elif match := _COLLECTOR.match(text) or _STAMP.match(text):
-        text = text[match.end() :]
+    for _ in range(2):  # a collector may stamp what was stamped before
+        if match := _SYSLOG.match(text):
+            found["identifier"] = match["identifier"]
+            found["pid"] = match["pid"] or ""
+            text = text[match.end() :]
+            break
+        if match := _COLLECTOR.match(text) or _STAMP.match(text):
+            text = text[match.end() :]
     if text.startswith("(") and (match := _PREFIX.match(text)) and ("=" in match[0]):
         found["process"] = match["name"] + match["detail"]
         found["pid"] = match["pid"] or ""
@@ -102,6 +105,8 @@ def _strip_head(text: str) -> tuple[str, tuple[str, str, str]]:
     for pattern in _OTHER_HEADS:
         if match := pattern.match(text):
             return text[match.end() :], (match["level"], match["source"].strip(), match["at"])
+    if match := _PYTHON_WARNING.match(text):
+        return text, ("WARNING", match["source"], "")
     return text, ("", "", "")
 
 
