@@ -30,7 +30,12 @@ HELD_BYTES = GIB  # less is a display or a context, no model
 SHM_BYTES = GIB
 _DISK_PERCENT = 5.0
 _MEMORY_PERCENT = 5.0
-_BORROWED = ("disk", "memory", "journal")  # a rehearsal host has these from the machine that it runs on
+_BORROWED = (
+    "disk models",
+    "disk /",
+    "memory",
+    "journal",
+)  # a rehearsal host has these from the machine that it runs on
 _XID = re.compile(r"Xid \(PCI:[^)]*\): (\d+)")
 _KERNEL_CAUSES = ("gpu-hardware/", "host-memory/oom-killed")
 
@@ -186,12 +191,17 @@ def _holders(reading: SurveyReading, gpus: tuple[Gpu, ...]) -> Iterator[GpuHolde
         yield GpuHolder(
             gpu_index=indices.get(held.gpu_uuid, -1),
             pid=held.pid,
-            name=process.name if process and process.name else held.name,
+            name=_name(process.name if process else "", held.name),
             user=process.user if process else "",
             unit=(process.unit if process else "").removesuffix(".service"),
             memory_used_bytes=held.memory_used_bytes,
             age_s=round((reading.ended_at - started_at).total_seconds(), 1) if started_at else None,
         )
+
+
+def _name(comm: str, said: str) -> str:
+    """The kernel's name of a process (cut after 15 characters), or nvidia-smi's where that goes on."""
+    return said if not comm or said.startswith(comm) else comm
 
 
 def _judge_holders(reading: SurveyReading, gpus: tuple[Gpu, ...], holders: tuple[GpuHolder, ...]) -> SurveyCheck:
@@ -277,7 +287,7 @@ def _trouble(message: str) -> tuple[State, str, str] | None:
 
 
 def _disks(reading: SurveyReading) -> Iterator[SurveyCheck]:
-    for role, name in (("models", "disk"), ("root", "disk"), ("shm", "shared memory")):
+    for role, name in (("models", "disk models"), ("root", "disk /"), ("shm", "shared memory")):
         yield _disk(role, name, reading.filesystems[role])
 
 

@@ -123,7 +123,8 @@ def _activating(status: UnitStatus, now: datetime) -> Verdict:
         loop = "crash-looping" if status.n_restarts >= LOOP_RESTARTS else "crashed, about to be restarted"
         ended = _seconds(status.exec_main_exit_at, now)
         ago = f" {age_words(ended)} ago" if ended is not None else ""
-        words = f"{loop}: {status.exit_words or status.result}{ago}, {status.n_restarts} restarts"
+        before = f", {status.n_restarts} restarts before" if status.n_restarts else ""
+        words = f"{loop}: {status.exit_words or status.result}{ago}{before}"
         return Verdict(state=State.CRITICAL, words=words, next_step=_INVESTIGATE)
     if status.sub_state == "start-pre":
         words = "waits in ExecStartPre (for GPU memory to be released?)"

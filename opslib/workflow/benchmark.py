@@ -52,9 +52,15 @@ def run_benchmark(
     return judge_benchmark(sweep.levels, n_planned=len(levels), host=host.settings.alias, model=sweep.model)
 
 
+class TokenCheck(CheckResult):
+    """Whether a service generates, and the time to its first token (None where there was none)."""
+
+    ttft_ms: float | None = None
+
+
 def one_token(
     host: Host, port: int, model: str = "", *, deadline_s: float = 30.0, endpoint: str = "/v1/completions"
-) -> CheckResult:
+) -> TokenCheck:
     """Asks for one real completion of one token: a service can be healthy and still not generate."""
     arguments = {
         "port": port,
@@ -71,14 +77,16 @@ def one_token(
     sweep = _measure(host, arguments, deadline_s, lambda _: None)
     if not sweep.levels or not sweep.requests:
         summary = f"no token within {deadline_s:.0f} s"
-        return CheckResult(name="one_token", state=State.CRITICAL, summary=summary)
+        return TokenCheck(name="one_token", state=State.CRITICAL, summary=summary)
     level, request = sweep.levels[0], sweep.requests[0]
     if request["error"] is not None or not level.total_output_tokens:
         kind = str(request["error"] or "no_tokens")
         message = level.error_messages.get(kind, "")
-        return CheckResult(name="one_token", state=State.CRITICAL, summary=f"no completion: {kind}: {message}")
-    summary = f"one token after {request['ttft_ms'] or 0:.0f} ms"
-    return CheckResult(name="one_token", state=State.OK, summary=summary, evidence=(repr(request.get("text", "")),))
+        return TokenCheck(name="one_token", state=State.CRITICAL, summary=f"no completion: {kind}: {message}")
+    ttft_ms = float(request["ttft_ms"] or 0)
+    text = repr(request.get("text", ""))
+    summary = f"one token after {ttft_ms:.0f} ms"
+    return TokenCheck(name="one_token", state=State.OK, summary=summary, evidence=(text,), ttft_ms=ttft_ms)
 
 
 class _Sweep(NamedTuple):

@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from opslib.domain.host import CommandResult, Host
-from opslib.domain.survey import HostSurvey, parse_survey, survey_program, unreached
+from opslib.domain.states import State, Value, worst
+from opslib.domain.survey import EngineUnit, HostSurvey, parse_survey, survey_program, unreached
 from opslib.domain.survey_checks import judge_survey
-from opslib.errors import OpslibError, PrivilegeRefused, Refused, UnexpectedAnswer
+from opslib.errors import BadParameter, OpslibError, PrivilegeRefused, Refused, UnexpectedAnswer
+from opslib.workflow.benchmark import TokenCheck, one_token
 
 TIMEOUT_S = 20.0
 
@@ -59,6 +61,35 @@ def ask_survey(
         is_rehearsal=host.settings.is_rehearsal,
         is_without_sudo=is_without_sudo,
     )
+
+
+class UnitCheck(Value):
+    """Whether a unit serves: what systemd and `/health` say, and one real token where they give hope."""
+
+    unit: EngineUnit
+    token: TokenCheck | None = None
+
+    @property
+    def state(self) -> State:
+        """The worse of both."""
+        return worst([self.unit.state, *([self.token.state] if self.token else [])])
+
+
+def check_unit(host: Host, unit: str, *, port: int | None = None, deadline_s: float = 10.0) -> UnitCheck:
+    """Whether `unit` really generates: at `port`, else at the one that its command line names.
+
+    Raises what keeps the host from being asked, and BadParameter where no port is known.
+    """
+    survey = ask_survey(host, (unit,), is_units_only=True)
+    if not survey.units:
+        raise UnexpectedAnswer(survey.checks[0].summary, host=host.settings.alias)
+    found = survey.units[0]
+    asked_port = port or found.port
+    if not found.status.is_running or (port is None and found.port is not None and found.health_status_code != 200):
+        return UnitCheck(unit=found)
+    if asked_port is None:
+        raise BadParameter(f"{found.unit} is no engine that is known here: its port is not", hint="give --port")
+    return UnitCheck(unit=found, token=one_token(host, asked_port, deadline_s=deadline_s))
 
 
 def _answer(host: Host, result: CommandResult) -> str:
