@@ -1,5 +1,6 @@
 #!/bin/sh
-# Debian packages for the real test host. Does nothing when they are there; without root or apt it says what is skipped.
+# Debian packages for the real test host and the browser tests. Does nothing when they are there; without root or apt it
+# says what is skipped.
 set -eu
 
 missing=""
@@ -12,11 +13,12 @@ need systemd-nspawn systemd-container
 need ip iproute2
 need ssh openssh-client
 need mount mount
+need chromium chromium
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 [ -z "$missing" ] && exit 0
 
 skip() {
-    echo "system-deps: the real Debian host's tests will be skipped: $1 (missing:$missing)"
+    echo "system-deps: the tests of the real Debian host or of the browser will be skipped: $1 (missing:$missing)"
     exit 0
 }
 [ "$(id -u)" = 0 ] || skip "not root"
