@@ -12,8 +12,8 @@ from opslib.domain.facts.journal import JournalEntry
 _SYSTEMD_TEXT = re.compile(
     r"[\w@.:\\-]+\.(?:service|scope|slice): |(?:Started|Starting|Stopping|Stopped|Failed to start) \S"
 )
-_KERNEL_TEXT = re.compile(r"(?:\[ *\d+\.\d+\] )?(?:NVRM: |oom-kill:|Out of memory: Kill|amdgpu )")
-_SHELL_STAMP = re.compile(r"\[ *\d{1,8}\.\d{6}\] ")
+_KERNEL_STAMP = re.compile(r"\[(?: *\d{1,8}\.\d{6}|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ")  # dmesg, dmesg -T
+_KERNEL_TEXT = re.compile(r"NVRM: |oom-kill:|Out of memory: Kill|Memory cgroup out of memory|amdgpu |\w+ invoked oom-")
 _OTHERS = frozenset({"sudo", "sshd", "CRON", "cron", "systemd-logind", "rsyslogd", "systemd-journald", "dockerd"})
 _NEW_RUN = re.compile(
     r"(?:vLLM API server version |[▄█▀ ]{6,40}version \d|server_args=ServerArgs\(|^Args \{|^build: \d+ \()"
@@ -68,16 +68,17 @@ def read_lines(entries: Iterable[JournalEntry]) -> Iterator[Line]:
     """The entries without frames, prefixes and levels."""
     for position, entry in enumerate(entries):
         log = parse_log_line(entry.message)
+        text = _KERNEL_STAMP.sub("", log.text, count=1) if log.text.startswith("[") else log.text
         pid = str(log.pid or entry.pid or "")
         identifier = entry.identifier or log.identifier
         yield Line(
             index=position if entry.line is None else entry.line,
-            text=_SHELL_STAMP.sub("", log.text, count=1) if log.text.startswith("[") else log.text,
+            text=text,
             process=log.process or (identifier if entry.transport != "stdout" else ""),
             identifier=identifier,
             key=pid or log.process or identifier,
             level=log.level,
-            voice=_voice(entry, identifier, log.text),
+            voice=_voice(entry, identifier, text),
             invocation_id=entry.invocation_id,
             unit=entry.unit if entry.unit != "init.scope" else "",
             logged_at=entry.realtime_at.isoformat() if entry.realtime_at else log.logged_at,

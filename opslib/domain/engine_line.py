@@ -13,7 +13,7 @@ _COLLECTOR = re.compile(  # log collectors: "time [Info] (Process) ", "time | ER
 )
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d) ")
 _SYSLOG = re.compile(
-    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
+    r"(?:[^\W\d_]{3,5}\.? [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,6})?[+-]\d\d:?\d\d) "
     r"(?P<host>[\w.-]{1,64}) (?P<identifier>[^\s:\[]{1,64})(?:\[(?P<pid>\d{1,10})\])?: ?"
 )
