@@ -7,12 +7,20 @@ from opslib.domain.diagnosis_catalogue import Remedy, cause_entry
 from opslib.domain.diagnosis_lines import Line, Run, read_lines, split_runs
 from opslib.domain.diagnosis_runs import Ending, RunVerdict, judge_run
 from opslib.domain.diagnosis_signatures import Confidence, Match, words
+from opslib.domain.diagnosis_words import figures_in_words
+from opslib.domain.engine_figures import read_figures
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.states import Value
 
 _MAX_QUOTED = 6
 _MAX_TEXT = 600
+_RESULTS = {
+    "oom-kill": "host-memory/oom-killed",
+    "timeout": "systemd/start-timeout",
+    "start-limit-hit": "systemd/start-limit",
+    "core-dump": "process/segfault",
+}
 _LOWER: Mapping[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
 
 
@@ -77,9 +85,22 @@ def diagnose(entries: Iterable[JournalEntry], *, status: UnitStatus | None = Non
     if known:
         run, verdict = min(known, key=lambda pair: (pair[1].matches[0].tier, -pair[1].first_line))
         return _verdict(run, verdict, verdicts, invocations)
+    if told := _by_result(status, invocations):
+        return told
     if failed:
         return _unknown(*failed[-1], invocations)
     return _not_failed(runs, verdicts, status, invocations)
+
+
+def _by_result(status: UnitStatus | None, invocations: tuple[Invocation, ...]) -> Diagnosis | None:
+    """What systemd's result alone says where no line does."""
+    cause = _RESULTS.get(status.result) if status else None
+    if status is None or cause is None:
+        return None
+    entry = cause_entry(cause)
+    summary = f"No line says why; systemd's result is {status.result}. {entry.meaning}"
+    remedies = entry.remedies_for({})
+    return Diagnosis(cause=cause, confidence="medium", summary=summary, remedies=remedies, invocations=invocations)
 
 
 def _invocation(verdict: RunVerdict) -> Invocation:
@@ -101,11 +122,13 @@ def _verdict(
     cause = decisive.signature.cause
     entry = cause_entry(cause)
     same = [match for match in verdict.matches if match.signature.cause == cause]
+    figures = read_figures(line.text for line in run.lines if line.voice == "program")
+    said = (entry.meaning, figures_in_words(cause, figures), _repeated(cause, verdicts))
     captured = {name: value for match in reversed(same) for name, value in match.captured.items()}
     return Diagnosis(
         cause=cause,
         confidence=_confidence(decisive, verdict),
-        summary=entry.meaning + _repeated(cause, verdicts),
+        summary=" ".join(words for words in said if words),
         evidence=tuple(_quote(run.lines[match.position]) for match in same[:_MAX_QUOTED]),
         consequences=_consequences(run, {match.position for match in same}),
         ruled_out=_ruled_out(verdict, decisive, verdicts),
@@ -127,8 +150,8 @@ def _repeated(cause: str, verdicts: list[RunVerdict]) -> str:
     """How often the same cause ended a start, and whether others did as well."""
     counts = Counter(verdict.cause or "unknown" for verdict in verdicts if verdict.ending is Ending.FAILED)
     others = [f"{other} ({n})" for other, n in counts.items() if other != cause]
-    text = f" The same in {counts[cause]} starts." if counts[cause] > 1 else ""
-    return text + (f" Other failed starts: {', '.join(others)}." if others else "")
+    same = f"The same in {counts[cause]} starts." if counts[cause] > 1 else ""
+    return " ".join(words for words in (same, f"Other failed starts: {', '.join(others)}." if others else "") if words)
 
 
 def _quote(line: Line) -> Evidence:
