@@ -181,6 +181,17 @@ class HostSurvey(Value):
         """Whether the host answered at all."""
         return self.identity is not None
 
+    @property
+    def knows_units(self) -> bool:
+        """Whether its engine units could be found out; none is an answer as well."""
+        return self.is_reached and all(check.name != "units" or check.state is State.OK for check in self.checks)
+
+    @property
+    def who(self) -> str:
+        """Who answered, in a few words."""
+        who = self.identity
+        return f"{who.user}@{who.hostname}, boot {who.boot_id[:8]}" if who else "nobody answered"
+
 
 def survey_program(
     settings: HostSettings, units: Sequence[str] = (), *, is_units_only: bool = False
@@ -246,8 +257,10 @@ def unreached(
     host: str, reason: str, next_step: str, *, surveyed_at: datetime, duration_s: float, is_refused: bool = False
 ) -> HostSurvey:
     """The row of a host that could not be asked: its state is unknown, never failed."""
-    summary = f"refused: {reason}" if is_refused else f"could not find out: {reason}"
-    check = SurveyCheck(name="reach", state=State.UNKNOWN, summary=summary, next_step=next_step)
+    short = reason.split(" (")[0].split(": it is ")[0]
+    summary = f"refused: {short}" if is_refused else f"could not find out: {short}"
+    evidence = (reason,) if reason != short else ()
+    check = SurveyCheck(name="reach", state=State.UNKNOWN, summary=summary, evidence=evidence, next_step=next_step)
     return HostSurvey(
         host=host,
         state=State.UNKNOWN,

@@ -129,11 +129,15 @@ def _listeners(reading: SurveyReading) -> tuple[Listener, ...]:
 
 def _unit_checks(reading: SurveyReading, units: tuple[EngineUnit, ...]) -> Iterator[SurveyCheck]:
     if reading.units_problem:
-        yield SurveyCheck(name="units", state=State.UNKNOWN, summary=f"units: {reading.units_problem}")
+        yield SurveyCheck(name="units", state=State.UNKNOWN, summary=_one_line(f"units: {reading.units_problem}"))
     elif not units:
         yield SurveyCheck(name="units", state=State.OK, summary="no unit runs an inference engine")
     for unit in units:
         yield SurveyCheck(name=f"unit {unit.unit}", state=unit.state, summary=unit.summary, next_step=unit.next_step)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]
 
 
 def _gpus(reading: SurveyReading) -> tuple[tuple[Gpu, ...], tuple[GpuHolder, ...], SurveyCheck]:

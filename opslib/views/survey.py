@@ -107,12 +107,20 @@ def units_table(surveys: Sequence[HostSurvey]) -> Shown:
             engine = f"{unit.engine} {unit.engine_version}".strip() or None
             port = str(unit.port) if unit.port else None
             rows.append((survey.host, unit.state, unit.unit, words, model, port, engine))
+    state, summary = units_sentence(surveys)
     if not rows:
-        return _nothing("no host runs an engine unit")
-    state = worst(unit.state for survey in surveys for unit in survey.units)
-    summary = f"{len(rows)} engine unit{'s' if len(rows) > 1 else ''}"
+        return Shown(headline(state, summary), f"{state_text(state)}  {summary}")
     html = headline(state, summary) + table(rows, UNIT_COLUMNS)
     return Shown(html, f"{state_text(state)}  {summary}\n\n{fitted(rows, UNIT_COLUMNS, 'it is')}")
+
+
+def units_sentence(surveys: Sequence[HostSurvey]) -> tuple[State, str]:
+    """How many engine units there are, how they are, and of which hosts it isn't known."""
+    units = [unit for survey in surveys for unit in survey.units]
+    silent = [survey.host for survey in surveys if not survey.knows_units]
+    state = worst([*(unit.state for unit in units), *(State.UNKNOWN for _ in silent)])
+    summary = f"{len(units)} engine unit{'' if len(units) == 1 else 's'}"
+    return state, summary + (f"; not known of {', '.join(silent)}" if silent else "")
 
 
 def gpus_table(surveys: Sequence[HostSurvey]) -> Shown:
@@ -168,12 +176,10 @@ def _who(survey: HostSurvey) -> str:
     """Who answered, in one line."""
     who = survey.identity
     if who is None:
-        return "nobody answered"
+        return survey.who
     systemd = f", systemd {survey.systemd_version}" if survey.systemd_version else ""
-    return (
-        f"{who.user}@{who.hostname}, boot {who.boot_id[:8]}, kernel {who.kernel}{systemd}, Python {who.python_version};"
-        f" looked over in {survey.duration_s:.2f} s"
-    )
+    versions = f"kernel {who.kernel}{systemd}, Python {who.python_version}"
+    return f"{survey.who}, {versions}; looked over in {survey.duration_s:.2f} s"
 
 
 def answered_table(surveys: Sequence[HostSurvey]) -> Shown:

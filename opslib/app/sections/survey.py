@@ -24,6 +24,7 @@ from opslib.views.survey import (
     gpus_table,
     hosts_sentence,
     hosts_table,
+    units_sentence,
     units_table,
 )
 
@@ -70,7 +71,7 @@ def identify_hosts(run: Run) -> Answer:
     """Who answers under each alias; everything else is asked in the same round trip."""
     surveys = survey_hosts(run.parameters.aliases, on_survey=lambda survey: _tell(run, survey))
     run.answers["surveys"] = surveys
-    answered = {survey.host: survey.identity.model_dump(mode="json") for survey in surveys if survey.identity}
+    answered = {survey.host: survey.who for survey in surveys if survey.is_reached}
     run.record = run.record.model_copy(update={"answered": answered})
     n_silent = len(surveys) - len(answered)
     summary = f"{len(answered)} of {len(surveys)} hosts answered"
@@ -91,11 +92,11 @@ def show_hosts(run: Run) -> Answer:
 def show_units(run: Run) -> Answer:
     """What the engines' units really are, whatever "active (running)" says."""
     units = [(survey.host, unit) for survey in surveys_of(run) for unit in survey.units]
-    state = worst(unit.state for _, unit in units)
+    state, summary = units_sentence(surveys_of(run))
     value = [
         {"host": host, "unit": unit.unit, "state": unit.state.value, "summary": unit.summary} for host, unit in units
     ]
-    return _answer(state, f"{len(units)} engine units", value, units_table(surveys_of(run)))
+    return _answer(state, summary, value, units_table(surveys_of(run)))
 
 
 @section("gpus")
