@@ -32,15 +32,21 @@ class SessionSettings:
 class _Server(asyncssh.SSHServer):
     """Only the user `ops` with the made key; only connections to the host's own loopback are forwarded."""
 
-    def __init__(self, settings: SessionSettings) -> None:
+    def __init__(self, settings: SessionSettings, authorized_keys: Path) -> None:
         self._settings = settings
+        self._authorized_keys = authorized_keys
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
 
     def begin_auth(self, username: str) -> bool:
-        del username
+        if username == USER and self._connection:
+            self._connection.set_authorized_keys(str(self._authorized_keys))
         return True
 
     def public_key_auth_supported(self) -> bool:
-        return True
+        return True  # for an unknown user too: it has no keys
 
     def password_auth_supported(self) -> bool:
         return False
@@ -68,11 +74,10 @@ async def start_ssh_server(settings: SessionSettings, host_key: Path, authorized
         await _run_session(process, settings)
 
     return await asyncssh.create_server(
-        lambda: _Server(settings),
+        lambda: _Server(settings, authorized_keys),
         "127.0.0.1",
         0,
         server_host_keys=[str(host_key)],
-        authorized_client_keys=str(authorized_keys),
         process_factory=session,
         encoding=None,
         allow_pty=False,
