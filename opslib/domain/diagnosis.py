@@ -121,7 +121,7 @@ def _verdict(
     decisive = verdict.matches[0]
     cause = decisive.signature.cause
     entry = cause_entry(cause)
-    same = [match for match in verdict.matches if match.signature.cause == cause]
+    same = [m for m in verdict.matches if m.signature.cause == cause and m.is_quoted <= decisive.is_quoted]
     figures = read_figures(line.text for line in run.lines if line.voice == "program")
     said = (entry.meaning, figures_in_words(cause, figures), _repeated(cause, verdicts))
     captured = {name: value for match in reversed(same) for name, value in match.captured.items()}

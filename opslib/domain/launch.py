@@ -144,6 +144,9 @@ class LaunchTracker:
         if phase is None or (known and phase.order < known.order):
             return
         self._is_serving |= phase.id == _SERVING
+        if known and known.id == phase.id:  # several ranks draw their own bars, and other lines draw none
+            percent = max(phase.percent or 0, known.percent or 0) or phase.percent
+            phase = phase.model_copy(update={"percent": percent})
         self._set(phase=phase, percent=phase.percent)
 
     # -- systemd
