@@ -6,7 +6,8 @@ from datetime import datetime
 from opslib.domain.facts.ports import Listener
 from opslib.domain.facts.systemd import UnitStatus, parse_unit_show
 from opslib.domain.states import State, Value
-from opslib.domain.survey import EngineUnit, HealthReading, ProcessReading, UnitReading, age_words
+from opslib.domain.survey import EngineUnit, age_words
+from opslib.domain.survey_reading import HealthReading, ProcessReading, UnitReading
 
 START_S = 900.0  # as long as a launch may take: until then a closed /health is no verdict
 RECENT_S = 600.0  # a restart within this time is told even where the engine answers again

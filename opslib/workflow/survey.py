@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 from opslib.domain.host import CommandResult, Host
 from opslib.domain.states import State, Value, worst
-from opslib.domain.survey import EngineUnit, HostSurvey, parse_survey, survey_program, unreached
+from opslib.domain.survey import EngineUnit, HostSurvey, unreached
 from opslib.domain.survey_checks import judge_survey
+from opslib.domain.survey_reading import parse_survey, survey_program
 from opslib.errors import BadParameter, OpslibError, PrivilegeRefused, Refused, UnexpectedAnswer
 from opslib.workflow.benchmark import TokenCheck, one_token
 
