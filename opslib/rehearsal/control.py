@@ -16,6 +16,19 @@ _CREDENTIALS = struct.Struct("3i")
 _REQUEST_LIMIT = 1 << 20
 
 
+def send_request(path: Path, argv: Sequence[str]) -> int:
+    """Send one command to the daemon behind `path` and return its exit status; its output is passed over."""
+    request = "\0".join([argv[0], "drill", *argv[1:]]).encode("utf-8", "surrogateescape")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon, daemon.makefile("rb") as answer:
+        daemon.connect(str(path))
+        daemon.sendall(b"%d\n" % len(request) + request)
+        while True:
+            kind, length = _FRAME.unpack(answer.read(_FRAME.size))
+            body = answer.read(length)
+            if kind == b"X":
+                return int(body)
+
+
 class ControlServer:
     """Serves `commands` by name on a unix socket; see `standin/client.py` for the other side."""
 

@@ -20,7 +20,7 @@ from typing import Self
 from opslib.domain.host import HostSettings
 from opslib.errors import CouldNotFindOut
 from opslib.rehearsal import processes
-from opslib.rehearsal.control import ControlServer
+from opslib.rehearsal.control import ControlServer, send_request
 from opslib.rehearsal.faults import begin_faults, boot_lines, fault_commands
 from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.journalctl import journalctl
@@ -46,6 +46,10 @@ class RehearsalHost:
     loopback: str
     _process: "subprocess.Popen[bytes]"
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def drill(self, *argv: str) -> None:
+        """Do something to the host from outside: `kernel-line PRIORITY MESSAGE` or `kill SIGNAL PID...`."""
+        send_request(Path((self.root / "run/control").read_text()), argv)
 
     def close(self) -> None:
         """End the host with everything that runs on it; safe to call twice."""

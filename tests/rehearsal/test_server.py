@@ -281,3 +281,13 @@ def test_stand_in_commands_are_quick(host):
     began = time.monotonic()
     text(host, "for i in 1 2 3 4 5 6 7 8 9 10; do systemctl is-active x; done")
     assert time.monotonic() - began < 1.0
+
+
+def test_drills_reach_the_host(host):
+    """A drill writes kernel lines and sends signals, as the world outside would."""
+    host.drill("kernel-line", "3", "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.")
+    assert "fallen off the bus" in text(host, "journalctl -k -p err -o cat")
+    put_unit(host, "victim", "[Service]\nExecStart=/bin/sleep 99\n")
+    host.drill("kill", "SIGKILL", text(host, "systemctl show victim -p MainPID --value").strip())
+    time.sleep(0.2)
+    assert text(host, "systemctl show victim -p Result") == "Result=signal\n"
