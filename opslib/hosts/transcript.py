@@ -1,18 +1,10 @@
-"""Which argument vectors were sent to which kind of host, kept to compare practice with the real thing."""
+"""Argument vectors by their shape, to compare what was sent to one kind of host with what another one got."""
 
 import hashlib
-import json
 import posixpath
 import re
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import pairwise
-from pathlib import Path
-
-from opslib.domain.host import CommandResult, Host, HostSettings, LineStream, WriteReceipt
-from opslib.hosts import files
-from opslib.hosts.program import program_vector
 
 _SUBCOMMANDS = frozenset({"systemctl", "systemd-analyze", "loginctl", "ip", "git", "pip"})
 _FORMATS = frozenset({"-o", "--output", "-p", "--property", "--format", "-t", "--type"})  # their value is the question
@@ -71,77 +63,16 @@ def _value_shape(value: str) -> str:
     return "<number>" if re.fullmatch(r"-?[\d.]+", value) else "<value>"
 
 
-class RecordingHost:
-    """A host that appends one JSON line for each command: alias, kind, argv, sudo, and the program's main module."""
+# programs whose arguments hold argument vectors that they run on the host: name -> where
+_CARRIED = {"watch": ("journal", "show", "gpu"), "survey": ("commands",), "supervise": ("argv",)}
 
-    def __init__(self, host: Host, path: Path) -> None:
-        self._host = host
-        self._path = path
-        self._lock = threading.Lock()
 
-    @property
-    def settings(self) -> HostSettings:
-        """The recorded host's own settings."""
-        return self._host.settings
+def carried_vectors(program: str, arguments: Mapping[str, object]) -> list[list[str]]:
+    """The argument vectors that an on-host program is told to run.
 
-    @property
-    def kind(self) -> str:
-        """rehearsal, local or real."""
-        if self.settings.is_rehearsal:
-            return "rehearsal"
-        return "local" if self.settings.address == "local" else "real"
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        input: bytes | None = None,  # noqa: A002
-        timeout_s: float = 30.0,
-        sudo: bool = False,
-    ) -> CommandResult:
-        """Record, then run."""
-        self._record(argv, sudo=sudo)
-        return self._host.run(argv, input=input, timeout_s=timeout_s, sudo=sudo)
-
-    def run_program(
-        self, main: str, arguments: Mapping[str, object], *, timeout_s: float = 60.0, sudo: bool = False
-    ) -> CommandResult:
-        """Record, then run."""
-        self._record(program_vector(self.settings.python), sudo=sudo, program=main)
-        return self._host.run_program(main, arguments, timeout_s=timeout_s, sudo=sudo)
-
-    def stream(self, argv: Sequence[str], *, sudo: bool = False) -> AbstractContextManager[LineStream]:
-        """Record, then stream."""
-        self._record(argv, sudo=sudo)
-        return self._host.stream(argv, sudo=sudo)
-
-    def stream_program(
-        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False
-    ) -> AbstractContextManager[LineStream]:
-        """Record, then stream."""
-        self._record(program_vector(self.settings.python), sudo=sudo, program=main)
-        return self._host.stream_program(main, arguments, sudo=sudo)
-
-    def read_file(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Read through recorded commands."""
-        return files.read_file(self, path, sudo=sudo)
-
-    def write_file(
-        self, path: str, content: bytes, *, mode: int = 0o644, owner: str | None = None, sudo: bool = False
-    ) -> WriteReceipt:
-        """Write through recorded commands."""
-        return files.write_file(self, path, content, mode=mode, owner=owner, sudo=sudo)
-
-    def forward_port(self, remote_port: int) -> AbstractContextManager[int]:
-        """Not a command, so not recorded."""
-        return self._host.forward_port(remote_port)
-
-    def close(self) -> None:
-        """Close the recorded host."""
-        self._host.close()
-
-    def _record(self, argv: Sequence[str], *, sudo: bool, program: str | None = None) -> None:
-        entry = {"alias": self.settings.alias, "kind": self.kind, "argv": list(argv), "sudo": sudo, "program": program}
-        line = json.dumps(entry, ensure_ascii=True) + "\n"
-        with self._lock, self._path.open("a", encoding="ascii") as transcript:
-            transcript.write(line)
+    >>> carried_vectors("watch", {"show": ["systemctl", "show"], "gpu": None, "port": 8000})
+    [['systemctl', 'show']]
+    """
+    given = [arguments.get(name) for name in _CARRIED.get(program, ())]
+    flat = [vector for value in given for vector in (value.values() if isinstance(value, Mapping) else [value])]
+    return [[str(word) for word in vector] for vector in flat if isinstance(vector, list | tuple)]
