@@ -104,6 +104,7 @@ async def watch(run: Run, section: str, start: Start) -> tuple[LaunchStatus, Lau
             port=parameters.port,
             timeout_s=parameters.ready_timeout_s,
             start=start,
+            stall_s=parameters.stall_s,
             has_gpus=bool(parameters.gpus),
         )
     )

@@ -33,6 +33,7 @@ def plan_for_unit(run: Run) -> Plan:
         flags=serve_flags(run),
         gpus=parameters.gpus,
         required_free_gib=host_plan(run).required_free_gib,
+        wait_s=parameters.gpu_wait_s,
         environment=parameters.environment,
     )
     return plan_install(run.host, unit=parameters.unit, unit_text=text)
