@@ -161,7 +161,7 @@ class LaunchParameters(EngineParameters, ServedParameters):
     max_restarts: int = Field(1, ge=0, le=5, description="most relaunches with a remedy")
     ready_timeout_s: int = Field(900, ge=1, le=86_400, description="seconds until the engine must answer /health")
     gpu_wait_s: int = Field(300, ge=0, le=86_400, description="seconds that the unit's guard waits for GPU memory")
-    stall_s: int = Field(300, ge=1, le=86_400, description="seconds without news after which a launch counts as stalled")
+    stall_s: int = Field(300, ge=1, le=86_400, description="seconds without news until a launch counts as stalled")
 
     @field_validator("environment")
     @classmethod
