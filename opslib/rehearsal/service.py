@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from math import isinf
 
 from opslib.rehearsal import processes
-from opslib.rehearsal.spawning import ExecStatus, Surroundings, UnitIdentity, spawn_command
+from opslib.rehearsal.spawning import ExecStatus, Surroundings
 from opslib.rehearsal.unit_config import UnitConfig
-from opslib.rehearsal.unit_journal import OutputStream, manager_line
+from opslib.rehearsal.unit_journal import manager_line
+from opslib.rehearsal.unit_processes import UnitProcesses
 from opslib.rehearsal.unit_semantics import (
     ACTIVE_STATES,
     RESTARTED_RESULTS,
@@ -20,6 +21,7 @@ from opslib.rehearsal.unit_semantics import (
     ServiceState,
     StartLimit,
     result_of,
+    transition_stamps,
 )
 from opslib.rehearsal.unit_syntax import ExecCommand
 
@@ -54,10 +56,7 @@ class Service:
     result: str = "success"
     n_restarts: int = 0
     invocation_id: str = ""
-    main_pid: int = 0
-    control_pid: int = 0
     main_status: ExecStatus = field(default_factory=ExecStatus)
-    command_status: dict[ExecCommand, ExecStatus] = field(default_factory=dict)
     timestamps: dict[str, tuple[float, int]] = field(default_factory=dict)
     stop_pending: Callable[[], bool] = lambda: False
 
@@ -69,7 +68,7 @@ class Service:
         self._position = 0
         self._timer: asyncio.TimerHandle | None = None
         self._empty_check: asyncio.TimerHandle | None = None
-        self._streams: list[OutputStream] = []
+        self.processes = UnitProcesses(self.around, self.config.name)
 
     # -- what is asked ---------------------------------------------------------------------------------------------
 
@@ -82,16 +81,6 @@ class Service:
     def active_state(self) -> str:
         """active, inactive, failed, activating or deactivating."""
         return ACTIVE_STATES[self.state]
-
-    @property
-    def control_group(self) -> str:
-        """The name that marks all processes of this unit."""
-        return f"{self.around.group_prefix}/system.slice/{self.name}"
-
-    def processes(self) -> tuple[int, ...]:
-        """Living processes of the unit, main and control process included."""
-        own = {pid for pid in (self.main_pid, self.control_pid) if pid and processes.is_alive(pid)}
-        return tuple(sorted(own.union(processes.members(self.control_group))))
 
     # -- what jobs do ----------------------------------------------------------------------------------------------
 
@@ -109,7 +98,7 @@ class Service:
             return "failed"
         self.invocation_id = secrets.token_hex(16)
         self.result = "success"
-        self.main_pid, self._forbid_restart = 0, False
+        self.processes.main_pid, self._forbid_restart = 0, False
         if self._flush_n_restarts:
             self.n_restarts, self._flush_n_restarts = 0, False
         self._stamp("Condition", "Assert")
@@ -147,8 +136,10 @@ class Service:
 
     def kill_all(self) -> None:
         """End every process at once (the rehearsal host is going)."""
-        self._cancel_timers()
-        processes.kill(self.processes(), signal.SIGKILL)
+        self._disarm()
+        if self._empty_check:
+            self._empty_check.cancel()
+        self.processes.kill_all()
 
     # -- entering states -------------------------------------------------------------------------------------------
 
@@ -156,13 +147,14 @@ class Service:
         if self._position < len(self.config.exec_start_pre):
             command = self.config.exec_start_pre[self._position]
             try:
-                self.control_pid = self._spawn(command, self._on_control_exit)
+                status = self.processes.spawn(self.config, command, self.invocation_id, self._on_control_exit)
             except OSError as error:
                 self._log(
                     "task-failed", f"{self.name}: Failed to run 'start-pre' task: {os.strerror(error.errno or 0)}"
                 )
                 self._enter_dead("resources")
                 return
+            self.processes.control_pid = status.pid
             if self.state is not ServiceState.START_PRE:
                 self._arm(self.config.start_timeout_s)
                 self._set_state(ServiceState.START_PRE)
@@ -173,14 +165,13 @@ class Service:
     def _enter_start(self) -> None:
         command = self.config.exec_start[self._position]
         try:
-            pid = self._spawn(command, self._on_main_exit)
+            self.main_status = self.processes.spawn(self.config, command, self.invocation_id, self._on_main_exit)
         except OSError as error:
             self._log("task-failed", f"{self.name}: Failed to run 'start' task: {os.strerror(error.errno or 0)}")
             self._enter_signal(ServiceState.STOP_SIGTERM, "resources")
             return
-        self.main_pid = pid
-        self.main_status = self.command_status[command]
-        if self.config.type == "oneshot" or (self.config.type == "exec" and self._exec_failed):
+        self.processes.main_pid = self.main_status.pid
+        if self.config.type == "oneshot" or (self.config.type == "exec" and self.processes.exec_failed):
             if self.state is not ServiceState.START_PRE or not self._timer:
                 self._arm(self.config.start_timeout_s)
             self._set_state(ServiceState.START)
@@ -210,7 +201,7 @@ class Service:
 
     def _enter_dead(self, result: str, *, allow_restart: bool = True) -> None:
         self._disarm()
-        self._drain()
+        self.processes.drain()
         if self.result == "success":
             self.result = result
         if self.result == "success":
@@ -247,7 +238,7 @@ class Service:
     # -- events ----------------------------------------------------------------------------------------------------
 
     def _on_control_exit(self, command: ExecCommand, end: Exit) -> None:
-        self.control_pid = 0
+        self.processes.control_pid = 0
         result = self._judge(command, end, "Control process", "ExecStartPre", is_daemon=False)
         if self.state is ServiceState.START_PRE and result == "success":
             self._position += 1
@@ -258,7 +249,7 @@ class Service:
             self._after_exit_while_stopping(result)
 
     def _on_main_exit(self, command: ExecCommand, end: Exit) -> None:
-        self.main_pid = 0
+        self.processes.main_pid = 0
         is_daemon = self.config.type != "oneshot"
         result = self._judge(command, end, "Main process", "ExecStart", is_daemon=is_daemon)
         if self.result == "success" and self.state in _STOPPING:
@@ -285,7 +276,7 @@ class Service:
             self._enter_signal(ServiceState.STOP_SIGTERM, "success")
 
     def _after_exit_while_stopping(self, result: str) -> None:
-        if self.main_pid or self.control_pid:
+        if self.processes.main_pid or self.processes.control_pid:
             return
         if self.state in _STOP_STATES:
             self._enter_stop_post(result)
@@ -293,7 +284,7 @@ class Service:
             self._on_empty_check()
 
     def _judge(self, command: ExecCommand, end: Exit, who: str, setting: str, *, is_daemon: bool) -> str:
-        self._drain()
+        self.processes.drain()
         result = result_of(end, success_statuses=frozenset(self.config.success_statuses), is_daemon=is_daemon)
         if command.ignore_failure:
             result = "success"
@@ -334,7 +325,7 @@ class Service:
         self._empty_check = None
         if self.state not in _STOPPING:
             return
-        if self.main_pid or self.control_pid or processes.members(self.control_group):
+        if not self.processes.is_empty():
             self._look_for_empty()
         elif self.state in _STOP_STATES:
             self._enter_stop_post("success")
@@ -343,39 +334,18 @@ class Service:
 
     # -- means -----------------------------------------------------------------------------------------------------
 
-    def _spawn(self, command: ExecCommand, on_exit: Callable[[ExecCommand, Exit], None]) -> int:
-        identity = UnitIdentity(self.name, self.invocation_id, self.control_group)
-        spawned = spawn_command(self.around, self.config, command, identity, lambda end: on_exit(command, end))
-        self._streams = [old for old in self._streams if old.is_open] + [spawned.stream]
-        self._exec_failed = spawned.exec_failed
-        self.command_status[command] = spawned.status
-        return spawned.status.pid
-
     def _kill(self, *, is_kill: bool) -> bool:
-        own = [pid for pid in (self.main_pid, self.control_pid) if pid]
-        group = [pid for pid in self.processes() if pid not in own]
-        mode = self.config.kill_mode
-        if mode == "none":
-            return False
-        number = signal.SIGKILL if is_kill else self.config.kill_signal
-        with_group = mode == "control-group" or (mode == "mixed" and is_kill)
-        targets = own + (group if with_group else [])
-        if is_kill:
-            for pid in targets:
-                comm = processes.command_name(pid)
-                self._log("kill", f"{self.name}: Killing process {pid} ({comm}) with signal SIGKILL.")
-        processes.kill(targets, number)
+        targets = self.processes.targets(self.config.kill_mode, is_kill=is_kill)
+        for pid in targets if is_kill else ():
+            who = f"{pid} ({processes.command_name(pid)})"
+            self._log("kill", f"{self.name}: Killing process {who} with signal SIGKILL.")
+        processes.kill(targets, signal.SIGKILL if is_kill else self.config.kill_signal)
         return bool(targets)
 
     def _warn_of_left_overs(self) -> None:
-        if self.config.kill_mode in {"process", "none"}:
-            for pid in processes.members(self.control_group):
-                who = f"{pid} ({processes.command_name(pid)})"
-                self._log("left-over", f"{self.name}: Unit process {who} remains running after unit stopped.")
-
-    def _drain(self) -> None:
-        for stream in self._streams:
-            stream.drain()
+        for pid in self.processes.group() if self.config.kill_mode in {"process", "none"} else ():
+            who = f"{pid} ({processes.command_name(pid)})"
+            self._log("left-over", f"{self.name}: Unit process {who} remains running after unit stopped.")
 
     def _log(self, kind: str, message: str, **fields: str) -> None:
         manager_line(self.around.journal, kind, message, unit=self.name, invocation_id=self.invocation_id, **fields)
@@ -391,25 +361,9 @@ class Service:
             self._timer.cancel()
         self._timer = None
 
-    def _cancel_timers(self) -> None:
-        self._disarm()
-        if self._empty_check:
-            self._empty_check.cancel()
-
     def _set_state(self, state: ServiceState) -> None:
-        before = self.active_state
-        self.state = state
-        after = self.active_state
-        self._stamp("StateChange")
-        inactive = {"inactive", "failed"}
-        if before in inactive and after not in inactive:
-            self._stamp("InactiveExit")
-        if before not in inactive and after in inactive:
-            self._stamp("InactiveEnter")
-        if before != "active" and after == "active":
-            self._stamp("ActiveEnter")
-        if before == "active" and after != "active":
-            self._stamp("ActiveExit")
+        before, self.state = self.active_state, state
+        self._stamp(*transition_stamps(before, self.active_state))
         self.on_change(self)
 
     def _stamp(self, *names: str) -> None:

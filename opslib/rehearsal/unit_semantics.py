@@ -129,6 +129,23 @@ def format_timestamp(at_s: float, style: str = "pretty") -> str:
     return at.strftime("%a %Y-%m-%d %H:%M:%S.%f UTC" if style.startswith("us") else "%a %Y-%m-%d %H:%M:%S UTC")
 
 
+def transition_stamps(before: str, after: str) -> tuple[str, ...]:
+    """The time stamps that a change of the active state sets.
+
+    >>> transition_stamps("inactive", "activating"), transition_stamps("active", "failed")
+    (('StateChange', 'InactiveExit'), ('StateChange', 'InactiveEnter', 'ActiveExit'))
+    """
+    was_off, is_off = before in {"inactive", "failed"}, after in {"inactive", "failed"}
+    happened = {
+        "StateChange": True,
+        "InactiveExit": was_off and not is_off,
+        "InactiveEnter": is_off and not was_off,
+        "ActiveEnter": after == "active" != before,
+        "ActiveExit": before == "active" != after,
+    }
+    return tuple(name for name, is_so in happened.items() if is_so)
+
+
 @dataclass(frozen=True)
 class Exit:
     """How a process ended, as wait(2) told it."""
