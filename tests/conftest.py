@@ -3,6 +3,7 @@
 import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,24 @@ HOST_KINDS = (
     pytest.param("realhost", marks=pytest.mark.realhost),
     pytest.param("realhost-ops", marks=pytest.mark.realhost),
 )
+
+COLLECTED = pytest.StashKey[set[Path]]()  # the modules with tests in them, deselected ones included
+_LAST = "test_vectors.py"  # compares what all other tests have sent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep every argument vector of the whole session, those of kernels and commands that it starts included."""
+    if "OPSLIB_TRANSCRIPT" not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="opslib-transcript-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["OPSLIB_TRANSCRIPT"] = str(Path(folder.name) / "vectors.jsonl")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the comparison of all vectors behind all other tests; before any are deselected, note what there is."""
+    config.stash[COLLECTED] = {item.path for item in items}
+    items.sort(key=lambda item: item.path.name == _LAST)
 
 
 def not_here(reason: str) -> NoReturn:

@@ -20,7 +20,7 @@ Entry = dict[str, Any]
 
 
 class RecordingHost:
-    """A host that appends one JSON line for each command: alias, kind, argv, sudo, and the program's main module.
+    """A host that appends one JSON line for each command: alias, address, kind, argv, sudo, program's main module.
 
     With `has_results` a line is written when the answer is there, and holds it as well: outputs, lines with their
     seconds, receipts, errors; secrets are redacted. The first line then has the host's settings (`ReplayHost`).
@@ -108,7 +108,8 @@ class RecordingHost:
         self._host.close()
 
     def _entry(self, argv: Sequence[str], *, sudo: bool, program: str | None = None) -> Entry:
-        return {"alias": self.settings.alias, "kind": self.kind, "argv": list(argv), "sudo": sudo, "program": program}
+        who = {"alias": self.settings.alias, "address": self.settings.address, "kind": self.kind}
+        return {**who, "argv": list(argv), "sudo": sudo, "program": program}
 
     def _program_entry(self, main: str, arguments: Mapping[str, object], *, sudo: bool) -> Entry:
         if self._has_results:

@@ -7,7 +7,20 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 _SUBCOMMANDS = frozenset({"systemctl", "systemd-analyze", "loginctl", "ip", "git", "pip"})
-_FORMATS = frozenset({"-o", "--output", "-p", "--property", "--format", "-t", "--type"})  # their value is the question
+_FORMATS = frozenset(  # their value is the question
+    {
+        "-o",
+        "--output",
+        "-p",
+        "--property",
+        "--format",
+        "-t",
+        "--type",
+        "--query-gpu",
+        "--query-compute-apps",
+        "_TRANSPORT",
+    }
+)
 _ASSIGNMENT = re.compile(r"(--[A-Za-z][\w-]*|[A-Za-z_]\w*)=(.*)", re.DOTALL)
 _NUMBERED_OPTION = re.compile(r"(-[A-Za-z])\d+")
 _WORD = re.compile(r"[a-z][a-z-]*")
@@ -19,11 +32,16 @@ def vector_shape(argv: Sequence[str]) -> tuple[str, ...]:
 
     >>> vector_shape(["systemctl", "show", "vllm-minimax", "--property=NRestarts,Result"])
     ('systemctl', 'show', '<value>', '--property=NRestarts,Result')
+    >>> vector_shape(["env", "TZ=UTC", "systemctl", "cat", "--", "x.service"])
+    ('env', 'TZ=UTC', 'systemctl', 'cat', '--', '<value>')
     >>> vector_shape(["/usr/bin/journalctl", "-u", "x.service", "-o", "json", "-n", "5", "_PID=7"])
     ('journalctl', '-u', '<value>', '-o', 'json', '-n', '<number>', '_PID=<number>')
     """
     if not argv:
         return ()
+    if argv[0] == "env":  # what it sets belongs to the shape, but the program is what follows
+        n_words = 1 + next((at for at, word in enumerate(argv[1:]) if not _ASSIGNMENT.fullmatch(word)), len(argv) - 1)
+        return (*argv[:n_words], *vector_shape(argv[n_words:]))
     program = posixpath.basename(argv[0])
     shape = [program]
     has_subcommand = program not in _SUBCOMMANDS

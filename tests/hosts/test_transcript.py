@@ -7,7 +7,9 @@ import pytest
 
 from opslib.domain.host import HostSettings
 from opslib.hosts import open_host
-from opslib.hosts.transcript import vector_shape
+from opslib.hosts.recording import RecordingHost
+from opslib.hosts.transcript import carried_vectors, vector_shape
+from tests.fakes import FakeHost
 
 SHAPES = [
     ("systemctl show vllm-minimax --property=Result", "systemctl show <value> --property=Result"),
@@ -19,13 +21,15 @@ SHAPES = [
         "journalctl _SYSTEMD_INVOCATION_ID=ab + INVOCATION_ID=ab",
         "journalctl _SYSTEMD_INVOCATION_ID=<value> + INVOCATION_ID=<value>",
     ),
-    ("nvidia-smi --query-gpu=name --format=csv,noheader", "nvidia-smi --query-gpu=<value> --format=csv,noheader"),
+    ("nvidia-smi --query-gpu=name --format=csv,noheader", "nvidia-smi --query-gpu=name --format=csv,noheader"),
     ("/usr/bin/cat -- /etc/x", "cat -- <path>"),
     (
         "install --mode=0644 --owner=root -- /dev/stdin /etc/x",
         "install --mode=<number> --owner=<value> -- <path> <path>",
     ),
     ("ss -H -ltnp sport = :8000", "ss -H -ltnp <value> <value> <value>"),
+    ("env TZ=UTC LC_ALL=C systemctl show x", "env TZ=UTC LC_ALL=C systemctl show <value>"),
+    ("journalctl --lines=5 _TRANSPORT=kernel", "journalctl --lines=<number> _TRANSPORT=kernel"),
     ("tail -n -5 -c3", "tail -n <number> -c<number>"),
 ]
 
@@ -56,6 +60,21 @@ def test_commands_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert list(lines) == [b"x"]
     host.write_file(f"{tmp_path}/file", b"x")
     entries = [json.loads(line) for line in transcript.read_text().splitlines()]
-    assert entries[0] == {"alias": "here", "kind": "local", "argv": ["true"], "sudo": True, "program": None}
+    expected = {"alias": "here", "address": "local", "kind": "local", "argv": ["true"], "sudo": True, "program": None}
+    assert entries[0] == expected
     assert entries[1]["program"] == "identity"
+    assert (entries[2]["argv"], entries[2].get("carried")) == (["echo", "x"], None)
     assert [entry["argv"][0] for entry in entries[2:]] == ["echo", "cat", "install", "sha256sum", "mv"]
+
+
+def test_vectors_that_programs_run_are_recorded(tmp_path: Path) -> None:
+    """A program that is told argument vectors to run leaves them in its line."""
+    transcript = tmp_path / "transcript.jsonl"
+    host = RecordingHost(FakeHost(), transcript)
+    with host.stream_program("supervise", {"argv": ["true"]}):
+        pass
+    assert json.loads(transcript.read_text())["carried"] == [["true"]]
+    assert carried_vectors("survey", {"commands": {"gpus": ["nvidia-smi"], "kernel": ["journalctl"]}}) == [
+        ["nvidia-smi"],
+        ["journalctl"],
+    ]
