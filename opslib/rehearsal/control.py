@@ -54,6 +54,7 @@ class ControlServer:
             terminal = Terminal(
                 write_out=lambda data: _write(writer, b"O", data),
                 write_err=lambda data: _write(writer, b"E", data),
+                drain=writer.drain,
                 is_root=bool(sudo_uid) or _peer_uid(writer) == 0,
             )
             await self._run(name, argv, terminal, reader, writer)

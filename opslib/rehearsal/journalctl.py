@@ -47,6 +47,7 @@ _SHORT = {
     "b": "--boot", "k": "--dmesg", "q": "--quiet", "p": "--priority", "a": "--all", "r": "--reverse",
 }  # fmt: skip
 _PRIORITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
+_BATCH = 200
 _TIME_FORMATS = ("%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d")
 
 
@@ -64,8 +65,11 @@ async def journalctl(store: JournalStore, argv: Sequence[str], terminal: Termina
     entries = [entry for entry in store.entries[start:end] if selected(entry)]
     if "--reverse" in parsed:
         entries.reverse()
-    for entry in entries[:count]:
+    for number, entry in enumerate(entries[:count], start=1):
         terminal.out(show(entry) + "\n")
+        if number % _BATCH == 0:  # a long answer must not keep the host waiting
+            await terminal.drain()
+            await asyncio.sleep(0)
     if "--follow" in parsed:
         await _follow(store, end, selected, lambda entry: terminal.out(show(entry) + "\n"), terminal)
         return 0
@@ -89,6 +93,7 @@ async def _follow(
                 entry, position = store.entries[position], position + 1
                 if selected(entry):
                     show(entry)
+            await terminal.drain()
             wake.clear()
             waiting = asyncio.ensure_future(wake.wait())
             await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)

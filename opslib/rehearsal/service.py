@@ -68,7 +68,7 @@ class Service:
         self._position = 0
         self._timer: asyncio.TimerHandle | None = None
         self._empty_check: asyncio.TimerHandle | None = None
-        self.processes = UnitProcesses(self.around, self.config.name)
+        self.children = UnitProcesses(self.around, self.config.name)
 
     # -- what is asked ---------------------------------------------------------------------------------------------
 
@@ -81,6 +81,10 @@ class Service:
     def active_state(self) -> str:
         """active, inactive, failed, activating or deactivating."""
         return ACTIVE_STATES[self.state]
+
+    def processes(self) -> tuple[int, ...]:
+        """Living processes of the unit, ascending."""
+        return self.children.alive()
 
     # -- what jobs do ----------------------------------------------------------------------------------------------
 
@@ -98,7 +102,7 @@ class Service:
             return "failed"
         self.invocation_id = secrets.token_hex(16)
         self.result = "success"
-        self.processes.main_pid, self._forbid_restart = 0, False
+        self.children.main_pid, self._forbid_restart = 0, False
         if self._flush_n_restarts:
             self.n_restarts, self._flush_n_restarts = 0, False
         self._stamp("Condition", "Assert")
@@ -129,6 +133,13 @@ class Service:
         if self.state is ServiceState.FAILED:
             self._set_state(ServiceState.DEAD)
 
+    def oom_killed(self) -> None:
+        """The kernel killed one of the unit's processes for memory (OOMPolicy=stop, the default)."""
+        if self.state not in {*_STARTING, ServiceState.RUNNING, ServiceState.EXITED}:
+            return
+        self._log("oom", f"{self.name}: A process of this unit has been killed by the OOM killer.")
+        self._enter_signal(ServiceState.STOP_SIGTERM, "oom-kill")
+
     def reload_config(self, config: UnitConfig) -> None:
         """Take a newly read configuration; what runs goes on."""
         self.config = config
@@ -139,7 +150,7 @@ class Service:
         self._disarm()
         if self._empty_check:
             self._empty_check.cancel()
-        self.processes.kill_all()
+        self.children.kill_all()
 
     # -- entering states -------------------------------------------------------------------------------------------
 
@@ -147,14 +158,14 @@ class Service:
         if self._position < len(self.config.exec_start_pre):
             command = self.config.exec_start_pre[self._position]
             try:
-                status = self.processes.spawn(self.config, command, self.invocation_id, self._on_control_exit)
+                status = self.children.spawn(self.config, command, self.invocation_id, self._on_control_exit)
             except OSError as error:
                 self._log(
                     "task-failed", f"{self.name}: Failed to run 'start-pre' task: {os.strerror(error.errno or 0)}"
                 )
                 self._enter_dead("resources")
                 return
-            self.processes.control_pid = status.pid
+            self.children.control_pid = status.pid
             if self.state is not ServiceState.START_PRE:
                 self._arm(self.config.start_timeout_s)
                 self._set_state(ServiceState.START_PRE)
@@ -165,13 +176,13 @@ class Service:
     def _enter_start(self) -> None:
         command = self.config.exec_start[self._position]
         try:
-            self.main_status = self.processes.spawn(self.config, command, self.invocation_id, self._on_main_exit)
+            self.main_status = self.children.spawn(self.config, command, self.invocation_id, self._on_main_exit)
         except OSError as error:
             self._log("task-failed", f"{self.name}: Failed to run 'start' task: {os.strerror(error.errno or 0)}")
             self._enter_signal(ServiceState.STOP_SIGTERM, "resources")
             return
-        self.processes.main_pid = self.main_status.pid
-        if self.config.type == "oneshot" or (self.config.type == "exec" and self.processes.exec_failed):
+        self.children.main_pid = self.main_status.pid
+        if self.config.type == "oneshot" or (self.config.type == "exec" and self.children.exec_failed):
             if self.state is not ServiceState.START_PRE or not self._timer:
                 self._arm(self.config.start_timeout_s)
             self._set_state(ServiceState.START)
@@ -201,7 +212,7 @@ class Service:
 
     def _enter_dead(self, result: str, *, allow_restart: bool = True) -> None:
         self._disarm()
-        self.processes.drain()
+        self.children.drain()
         if self.result == "success":
             self.result = result
         if self.result == "success":
@@ -238,7 +249,7 @@ class Service:
     # -- events ----------------------------------------------------------------------------------------------------
 
     def _on_control_exit(self, command: ExecCommand, end: Exit) -> None:
-        self.processes.control_pid = 0
+        self.children.control_pid = 0
         result = self._judge(command, end, "Control process", "ExecStartPre", is_daemon=False)
         if self.state is ServiceState.START_PRE and result == "success":
             self._position += 1
@@ -249,7 +260,7 @@ class Service:
             self._after_exit_while_stopping(result)
 
     def _on_main_exit(self, command: ExecCommand, end: Exit) -> None:
-        self.processes.main_pid = 0
+        self.children.main_pid = 0
         is_daemon = self.config.type != "oneshot"
         result = self._judge(command, end, "Main process", "ExecStart", is_daemon=is_daemon)
         if self.result == "success" and self.state in _STOPPING:
@@ -276,7 +287,7 @@ class Service:
             self._enter_signal(ServiceState.STOP_SIGTERM, "success")
 
     def _after_exit_while_stopping(self, result: str) -> None:
-        if self.processes.main_pid or self.processes.control_pid:
+        if self.children.main_pid or self.children.control_pid:
             return
         if self.state in _STOP_STATES:
             self._enter_stop_post(result)
@@ -284,7 +295,7 @@ class Service:
             self._on_empty_check()
 
     def _judge(self, command: ExecCommand, end: Exit, who: str, setting: str, *, is_daemon: bool) -> str:
-        self.processes.drain()
+        self.children.drain()
         result = result_of(end, success_statuses=frozenset(self.config.success_statuses), is_daemon=is_daemon)
         if command.ignore_failure:
             result = "success"
@@ -325,7 +336,7 @@ class Service:
         self._empty_check = None
         if self.state not in _STOPPING:
             return
-        if not self.processes.is_empty():
+        if not self.children.is_empty():
             self._look_for_empty()
         elif self.state in _STOP_STATES:
             self._enter_stop_post("success")
@@ -335,7 +346,7 @@ class Service:
     # -- means -----------------------------------------------------------------------------------------------------
 
     def _kill(self, *, is_kill: bool) -> bool:
-        targets = self.processes.targets(self.config.kill_mode, is_kill=is_kill)
+        targets = self.children.targets(self.config.kill_mode, is_kill=is_kill)
         for pid in targets if is_kill else ():
             who = f"{pid} ({processes.command_name(pid)})"
             self._log("kill", f"{self.name}: Killing process {who} with signal SIGKILL.")
@@ -343,7 +354,7 @@ class Service:
         return bool(targets)
 
     def _warn_of_left_overs(self) -> None:
-        for pid in self.processes.group() if self.config.kill_mode in {"process", "none"} else ():
+        for pid in self.children.group() if self.config.kill_mode in {"process", "none"} else ():
             who = f"{pid} ({processes.command_name(pid)})"
             self._log("left-over", f"{self.name}: Unit process {who} remains running after unit stopped.")
 

@@ -1,8 +1,12 @@
 """Who calls a stand-in command, and where its output goes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+
+
+async def _no_wait() -> None:
+    """Nothing to wait for."""
 
 
 @dataclass
@@ -14,7 +18,7 @@ class Terminal:
     is_root: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    flush: Callable[[], object] = lambda: None
+    drain: Callable[[], Awaitable[None]] = _no_wait  # waits until the caller has taken what was written
 
     def out(self, text: str) -> None:
         """Write to the caller's standard output."""

@@ -29,6 +29,7 @@ _CATALOGUE = {
     "start-limit": ("", "src/core/unit.c", "unit_test_start_limit", 4),
     "timeout": ("", "src/core/service.c", "service_dispatch_timer", 4),
     "kill": ("", "src/core/unit.c", "log_kill", 5),
+    "oom": ("fe6faa94e7774663a0da52717891d8ef", "src/core/unit.c", "unit_check_oom", 5),
     "task-failed": ("", "src/core/service.c", "service_enter_start", 4),
     "environment": ("", "src/core/execute.c", "exec_spawn", 3),
     "left-over": ("", "src/core/unit.c", "unit_log_leftover_process_stop", 4),
@@ -49,6 +50,7 @@ _MANAGER = {
     "SYSLOG_IDENTIFIER": "systemd",
     "TID": "1",
 }
+_DRAIN_READS = 64  # a process that writes without end must not hold up the manager
 _LINE_MAX = 48 * 1024  # journald's LineMax=
 _CREDENTIALS = struct.Struct("3i")
 
@@ -102,7 +104,7 @@ class OutputStream:
         self._socket.setblocking(False)
         self.child_end.shutdown(socket.SHUT_RD)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._socket, self.drain)
+        self._loop.add_reader(self._socket, self.drain, 1)
 
     @property
     def is_open(self) -> bool:
@@ -115,9 +117,11 @@ class OutputStream:
         status = os.fstat(self.child_end.fileno())
         return f"{status.st_dev}:{status.st_ino}"
 
-    def drain(self) -> None:
+    def drain(self, at_most: int = _DRAIN_READS) -> None:
         """Read what is there now; ends the stream when its last writer has closed it."""
-        while self._socket.fileno() >= 0:
+        for _ in range(at_most):
+            if not self.is_open:
+                return
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(65536, socket.CMSG_SPACE(_CREDENTIALS.size))
             except (BlockingIOError, InterruptedError):

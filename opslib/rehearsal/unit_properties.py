@@ -23,8 +23,8 @@ def unit_properties(manager: Manager, service: Service, *, timestamp_style: str 
         ("TimeoutStartUSec", format_time_span(config.start_timeout_s)),
         ("TimeoutStopUSec", format_time_span(config.timeout_stop_s)),
         ("RemainAfterExit", _flag(config.remain_after_exit)),
-        ("MainPID", str(service.processes.main_pid)),
-        ("ControlPID", str(service.processes.control_pid)),
+        ("MainPID", str(service.children.main_pid)),
+        ("ControlPID", str(service.children.control_pid)),
         ("StatusErrno", "0"),
         ("Result", service.result),
         ("NRestarts", str(service.n_restarts)),
@@ -36,7 +36,7 @@ def unit_properties(manager: Manager, service: Service, *, timestamp_style: str 
     ]
     for setting, commands in (("ExecStartPre", config.exec_start_pre), ("ExecStart", config.exec_start)):
         for command in commands:
-            run = service.processes.command_status.get(command, ExecStatus())
+            run = service.children.command_status.get(command, ExecStatus())
             rows.append((setting, _command(command, run, timestamp_style)))
     group = f"/system.slice/{service.name}" if service.active_state in {"active", "activating", "deactivating"} else ""
     rows += [

@@ -40,7 +40,7 @@ ACTIVE_STATES = {
 }
 
 # Results after which each Restart= value restarts (systemd.service(5), table 2); start-limit-hit never does.
-_FAILURES = frozenset({"exit-code", "signal", "core-dump", "timeout", "watchdog", "resources", "protocol"})
+_FAILURES = frozenset({"exit-code", "signal", "core-dump", "timeout", "watchdog", "resources", "protocol", "oom-kill"})
 RESTARTED_RESULTS = {
     "no": frozenset[str](),
     "always": _FAILURES | {"success"},

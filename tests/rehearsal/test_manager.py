@@ -168,7 +168,7 @@ def test_output_lines_name_their_writer(tmp_path):
         entries = [e for e in manager.journal.entries if e.text("_TRANSPORT") == "stdout"]
         service = manager.service("u.service")
         assert {e.text("_SYSTEMD_INVOCATION_ID") for e in entries} == {service.invocation_id}
-        return [(e.text("MESSAGE"), e.text("_PID") == str(service.processes.main_pid)) for e in entries]
+        return [(e.text("MESSAGE"), e.text("_PID") == str(service.children.main_pid)) for e in entries]
 
     text = "[Service]\nExecStart=/bin/sh -c 'echo main; sh -c \"echo child; exit 0\"; sleep 9'\n"
     assert lived(tmp_path, text, story) == [("main", True), ("child", False)]
@@ -181,7 +181,7 @@ def test_whole_process_tree_is_stopped(tmp_path):
         await done(manager, "start")
         await asyncio.sleep(0.3)
         service = manager.service("u.service")
-        before = service.processes.alive()
+        before = service.processes()
         await done(manager, "stop")
         return len(before), [pid for pid in before if processes.is_alive(pid)]
 
@@ -196,7 +196,7 @@ def test_kill_mode_process_leaves_the_rest(tmp_path):
         await done(manager, "start")
         await asyncio.sleep(0.2)
         service = manager.service("u.service")
-        left = [pid for pid in service.processes.alive() if pid != service.processes.main_pid]
+        left = [pid for pid in service.processes() if pid != service.children.main_pid]
         await done(manager, "stop")
         alive = [processes.is_alive(pid) for pid in left]
         processes.kill(left, 9)
