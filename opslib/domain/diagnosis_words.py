@@ -45,7 +45,7 @@ def _kv_cache(figures: EngineFigures) -> str:
     small, left = figures.kv_cache_too_small, figures.available_kv_cache_bytes
     if small:
         estimate = small.estimated_max_model_len
-        fits = f"; a max_model_len of {estimate} fits, by the engine's estimate" if estimate else ""
+        fits = f" A max_model_len of {estimate} fits, by the engine's estimate." if estimate else ""
         needed, available = _gib(small.needed_bytes), _gib(small.available_bytes)
-        return f"One request of {small.max_model_len} tokens needs {needed} of KV cache, {available} are left{fits}."
+        return f"One request of {small.max_model_len} tokens needs {needed} of KV cache and {available} are left.{fits}"
     return f"Left for the KV cache: {_gib(left)}." if left is not None else ""

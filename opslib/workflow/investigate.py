@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from opslib.domain.diagnosis import Diagnosis, diagnose
+from opslib.domain.diagnosis_catalogue import cause_entry
 from opslib.domain.facts.gpu import (
     Gpu,
     GpuProcess,
@@ -15,6 +16,7 @@ from opslib.domain.facts.gpu import (
 )
 from opslib.domain.facts.journal import JournalEntry, journal_command, kernel_command
 from opslib.domain.facts.ports import Listener, listeners_command, parse_listeners
+from opslib.domain.facts.processes import descends_from, parse_process_parents, process_parents_command
 from opslib.domain.facts.systemd import UnitStatus, parse_unit_show, show_unit_command, unit_name
 from opslib.domain.host import Host
 from opslib.domain.journal_text import parse_input
@@ -25,6 +27,7 @@ from opslib.workflow.launch import pause, utc_now
 _MARGIN = timedelta(seconds=5)
 _JOURNAL_TIMEOUT_S = 120.0
 _PORT_IN_USE = "configuration/port-in-use"
+_FREE_BELOW, _HELD = "gpu-memory/free-below-budget", "gpu-memory/held-by-another"
 T = TypeVar("T")
 
 
@@ -41,6 +44,7 @@ class Evidence(Value):
     unit_text: str = ""  # `systemctl cat`: the file with its drop-ins
     gpus: tuple[Gpu, ...] = ()
     gpu_processes: tuple[GpuProcess, ...] = ()
+    foreign_gpu_processes: tuple[GpuProcess, ...] = ()  # those that the unit's running process did not start
     listeners: tuple[Listener, ...] = ()
     missing: tuple[str, ...] = ()
 
@@ -101,7 +105,8 @@ def gather_evidence(
     journal = parse_input(journal_text, "journal") if journal_text else ()
     if not journal and not any(said.startswith("journal") for said in gatherer.missing):
         gatherer.missing.append("journal: no entries (rotated away, or the login may not read them)")
-    show = gatherer.ask("unit", show_unit_command(unit), sudo=False)
+    status = gatherer.read("unit", parse_unit_show, gatherer.ask("unit", show_unit_command(unit), sudo=False), None)
+    gpu_processes = _gpu_processes(gatherer) if has_gpus else ()
     return Evidence(
         unit=unit,
         invocation_id=invocation_id or "",
@@ -109,10 +114,11 @@ def gather_evidence(
         journal=journal,
         journal_text=journal_text,
         kernel=_kernel_lines(gatherer, journal),
-        status=gatherer.read("unit", parse_unit_show, show, None),
+        status=status,
         unit_text=gatherer.ask("unit file", ("systemctl", "cat", "--", unit_name(unit)), sudo=False),
         gpus=_gpus(gatherer) if has_gpus else (),
-        gpu_processes=_gpu_processes(gatherer) if has_gpus else (),
+        gpu_processes=gpu_processes,
+        foreign_gpu_processes=_foreign(gatherer, gpu_processes, status),
         listeners=_listeners(gatherer, port),
         missing=tuple(gatherer.missing),
     )
@@ -131,6 +137,20 @@ def _gpus(gatherer: _Gatherer) -> tuple[Gpu, ...]:
 def _gpu_processes(gatherer: _Gatherer) -> tuple[GpuProcess, ...]:
     text = gatherer.ask("GPU processes", gpu_processes_command(), sudo=False)
     return gatherer.read("GPU processes", parse_gpu_processes, text, ())
+
+
+def _foreign(
+    gatherer: _Gatherer, processes: tuple[GpuProcess, ...], status: UnitStatus | None
+) -> tuple[GpuProcess, ...]:
+    """The GPU processes that are no descendants of the unit's main process (it may have been restarted meanwhile)."""
+    if not processes or status is None:
+        return ()
+    text = gatherer.ask("processes", process_parents_command(), sudo=False)
+    parents = gatherer.read("processes", parse_process_parents, text, dict[int, int]())
+    if not parents:
+        return ()
+    main_pid = status.main_pid or -1
+    return tuple(process for process in processes if not descends_from(process.pid, main_pid, parents))
 
 
 def _kernel_lines(gatherer: _Gatherer, journal: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
@@ -166,9 +186,28 @@ def judge(evidence: Evidence, *, port: int | None = None) -> Diagnosis:
     status = evidence.status
     is_same = status is not None and status.invocation_id in {"", evidence.invocation_id}
     diagnosis = diagnose(entries, status=status if is_same else None)
-    if diagnosis.cause == _PORT_IN_USE and (holder := _holder(evidence, port)):
-        return diagnosis.model_copy(update={"summary": f"{diagnosis.summary} {holder}"})
+    if diagnosis.cause == _PORT_IN_USE:
+        return _with(diagnosis, diagnosis.cause, _holder(evidence, port))
+    if diagnosis.cause in {_FREE_BELOW, _HELD} and evidence.foreign_gpu_processes:
+        return _with(
+            diagnosis, _HELD, " ".join(_holds(process, evidence) for process in evidence.foreign_gpu_processes)
+        )
     return diagnosis
+
+
+def _with(diagnosis: Diagnosis, cause: str, who: str) -> Diagnosis:
+    """The verdict with the one named who stands in the way."""
+    entry = cause_entry(cause)
+    first = diagnosis.summary if cause == diagnosis.cause else f"{entry.meaning} {diagnosis.summary}"
+    changed = {"cause": cause, "summary": f"{first} {who}".strip(), "remedies": entry.remedies_for({})}
+    return diagnosis.model_copy(update=changed)
+
+
+def _holds(process: GpuProcess, evidence: Evidence) -> str:
+    index = next((gpu.index for gpu in evidence.gpus if gpu.uuid == process.gpu_uuid), None)
+    where = "a GPU" if index is None else f"GPU {index}"
+    held = "memory" if process.memory_used_bytes is None else f"{process.memory_used_bytes / 2**30:.1f} GiB"
+    return f"{process.name} holds {held} of {where}. Its process id is {process.pid}."
 
 
 def _holder(evidence: Evidence, port: int | None) -> str:

@@ -98,3 +98,17 @@ def test_an_unreachable_host_is_no_verdict(host):
 def test_waiting_ends_when_another_start_runs(host):
     """A start is over when the unit has another invocation, or no main process."""
     assert wait_until_ended(host, "vllm", "i1") is True
+
+
+def test_a_stranger_on_the_gpu_is_named(host):
+    """Too little free memory, and a process that the unit did not start: held by another, by name and pid."""
+    free = "ValueError: Free memory on device cuda:0 (52.77/94.97 GiB) on startup is less than desired GPU memory utilization (0.95, 90.22 GiB)."
+    lines = [program(1, free), systemd(2, "vllm.service: Main process exited, code=exited, status=1/FAILURE")]
+    host.answers[journal_command("vllm", invocation_id="i1")] = "\n".join(lines)
+    host.answers[show_unit_command("vllm")] = SHOW + "MainPID=50\n"
+    host.answers[gpu_processes_command()] = "GPU-1, 77, 40960, python3\nGPU-1, 51, 900, VLLM::Worker\n"
+    host.answers[("ps",)] = " 50 1\n 51 50\n 77 1\n"
+    found = investigate(host, "vllm", "i1", clock=lambda: NOW)
+    assert found.diagnosis.cause == "gpu-memory/held-by-another"
+    assert "python3 holds 40.0 GiB of GPU 0. Its process id is 77." in found.diagnosis.summary
+    assert [process.pid for process in found.evidence.foreign_gpu_processes] == [77]
