@@ -194,7 +194,7 @@ def _kernel_lines(answer: Dict[str, Any]) -> Dict[str, Any]:
 def _processes(answers: Dict[str, Any], units: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """Who holds GPU memory, and who listens on the engines' ports."""
     main_pids = {unit["main_pid"]: unit["id"] for unit in units if unit["main_pid"]}
-    pids = set(re.findall(r",\s*(\d+),", answers.get("gpu_processes", {}).get("text", "")))
+    pids = set(re.findall(r"^[^,]*,\s*(\d+)", answers.get("gpu_processes", {}).get("text", ""), re.MULTILINE))
     ports = {str(unit["port"]) for unit in units if unit.get("port")}
     for line in answers.get("listeners", {}).get("text", "").splitlines():
         if ports & set(re.findall(r":(\d+)\s", line)):
