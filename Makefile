@@ -22,8 +22,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 rehearse: setup ## the whole deploy on the rehearsal host: crash, diagnosis, remedy, benchmark, record
 	$(BIN)/opslib rehearse
 
-lab: setup ## JupyterLab on the runbooks
-	$(BIN)/jupyter lab --notebook-dir=. notebooks
+lab: setup ## JupyterLab on the index: runbooks by question, the newest records, hosts
+	$(BIN)/jupyter lab --ServerApp.root_dir=. --ServerApp.jpserver_extensions=opslib.app.keeping=True notebooks/index.ipynb
 
 test: setup ## every test that CI runs (unit, notebooks, rehearsal host, real Debian host)
 	$(BIN)/pytest -m "not realvllm and not slow"

@@ -27,9 +27,9 @@ def test_floors_hold():
 
 
 def test_there_are_notebooks():
-    """The runbooks that the README names exist, so that the checks below cannot pass on nothing."""
+    """The README names every runbook (the index is none), so that the checks below cannot pass on nothing."""
     named = set(re.findall(r"`(\d\d-[a-z-]+)`", (ROOT / "README.md").read_text()))
-    assert named == {path.stem for path in NOTEBOOKS}
+    assert named == {path.stem for path in NOTEBOOKS} - {"index"}
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -1,9 +1,10 @@
 """Who says yes to a change: a person by a button, a parameter for a schedule, nobody on the rehearsal host."""
 
 import asyncio
+from html import escape
 
 from opslib.app.run import Run
-from opslib.app.screen import Screen
+from opslib.app.screen import Live, Screen
 from opslib.errors import ConsentMissing
 from opslib.views.shown import Shown
 from opslib.views.theme import note
@@ -34,24 +35,29 @@ async def ask_consent(run: Run, question: str, *, allowed_by: str = "") -> str |
 
 async def _ask_with_buttons(question: str) -> bool:
     """Two buttons under the question; the cell waits, and what stays in the file is the answer as text."""
-    from ipywidgets import Button, HBox  # noqa: PLC0415 - only where somebody looks
+    from ipywidgets import HTML, Button, HBox, VBox  # noqa: PLC0415 - only where somebody looks
 
-    answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[bool] = loop.create_future()
 
     def answer(button: Button) -> None:
-        if not answered.done():
-            answered.set_result(button is yes)
+        loop.call_soon_threadsafe(_set_once, answered, button is yes)  # JupyterLab may call from another thread
 
     yes, no = Button(description="Apply", button_style="primary"), Button(description="Do not apply")
     for button in (yes, no):
         button.on_click(answer)
-    asked, buttons = Screen(), HBox([yes, no])
-    asked.paint(Shown(note(question), question))
-    Screen().paint(buttons)
+    asked, told = Screen(), f"{question} Nobody has answered."
+    widget = VBox([HTML(f"<b>{escape(question)}</b>"), HBox([yes, no])])
+    asked.paint(Live(widget, question))
     try:
         is_agreed = await answered
+        told = f"{question} {'Yes' if is_agreed else 'No'}, said the operator."
     finally:
-        buttons.close()
-    answer_text = f"{question} {'Yes' if is_agreed else 'No'}, said the operator."
-    asked.paint(Shown(note(answer_text), answer_text))
+        asked.paint(Shown(note(told), told))
+        widget.close()
     return is_agreed
+
+
+def _set_once(answered: "asyncio.Future[bool]", is_agreed: bool) -> None:
+    if not answered.done():
+        answered.set_result(is_agreed)

@@ -23,7 +23,7 @@ def read_given(runbook: str, files: Sequence[Path], assignments: Iterable[str]) 
         name, equals, text = word.partition("=")
         if not equals or not name.strip():
             raise BadParameter(f"-p {word}: expected name=value")
-        given[name.strip()] = _value(runbook, name.strip(), text)
+        given[name.strip()] = read_value(runbook, name.strip(), text)
     return given
 
 
@@ -41,7 +41,8 @@ def _from_file(file: Path) -> dict[str, Any]:
     return {str(name): value for name, value in content.items()}
 
 
-def _value(runbook: str, name: str, text: str) -> Any:
+def read_value(runbook: str, name: str, text: str) -> Any:
+    """The value that a typed text means for this parameter; raises BadParameter for what is no YAML."""
     if takes_text(runbook, name) and text not in ("null", "~"):
         return text
     try:

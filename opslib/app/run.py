@@ -8,10 +8,13 @@ from typing import Any
 
 from opslib.app.binding import open_bound_host
 from opslib.app.catalogue import default_runs_dir
-from opslib.domain.host import Host
-from opslib.domain.parameters import schema_of, validate_parameters
+from opslib.app.form import settle_form
+from opslib.app.keeping import show_record_note
+from opslib.domain.host import Host, HostSettings
+from opslib.domain.parameters import RunParameters, schema_of, validate_parameters
 from opslib.domain.record import RunRecord, SectionRecord, new_record
 from opslib.domain.states import Outcome, State, Value, worst
+from opslib.hosts.open import LOCAL, open_host
 from opslib.records.folder import RunFolder
 from opslib.records.secrets import reference_secrets
 
@@ -103,14 +106,24 @@ def begin_run(runbook: str, namespace: Mapping[str, Any]) -> Run:
     given = {name: namespace[name] for name in schema.model_fields if name in namespace}
     parameters: Any = validate_parameters(runbook, given)
     secrets = reference_secrets(parameters.references)
-    host = open_bound_host(parameters.host)
+    host = _bound_host(parameters)
     headless_folder = os.environ.get("OPSLIB_RUN_DIR")
     if headless_folder:
         folder = RunFolder.open(Path(headless_folder), secrets=secrets)
     else:
-        folder = RunFolder.create(
-            default_runs_dir(), parameters.host, parameters.unit, runbook, started_at, secrets=secrets
-        )
+        named = (parameters.recorded_host, parameters.recorded_unit, runbook)
+        folder = RunFolder.create(default_runs_dir(), *named, started_at, secrets=secrets)
     record = new_record(runbook, parameters, host.settings, started_at=started_at)
     folder.write_record(record)
-    return Run(parameters, host, folder, record)
+    settle_form(runbook)
+    run = Run(parameters, host, folder, record)
+    if not run.is_headless:
+        show_record_note(folder.path)
+    return run
+
+
+def _bound_host(parameters: RunParameters) -> Host:
+    """The one host that the run is about; this machine, under the run's own name, where it is about several or none."""
+    if len(parameters.aliases) == 1:
+        return open_bound_host(parameters.aliases[0])
+    return open_host(HostSettings(alias=parameters.recorded_host, address=LOCAL))

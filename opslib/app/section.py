@@ -1,17 +1,20 @@
 """The frame around each section of a runbook: gate, time, errors, record, events."""
 
+import asyncio
 import functools
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from opslib.app.continuing import add_next
 from opslib.app.run import Run, SectionResult
 from opslib.domain.states import State
-from opslib.errors import OpslibError
-from opslib.views.panels import error_panel, skipped_panel
+from opslib.errors import CouldNotFindOut, OpslibError
+from opslib.views.panels import answer_panel, error_panel, skipped_panel
 from opslib.views.shown import Shown
 
+INTERRUPTED = "interrupted: what was begun may go on there; run this cell again to ask again"
 Answer = tuple[SectionResult, Shown]
 
 
@@ -65,11 +68,20 @@ class _Frame:
         self.run.tell("section-ended", result.summary, section=self.name, state=result.state)
         does_stop = result.exit_code is not None or (result.state is State.CRITICAL and result.is_final)
         self.run.stopped_by = self.name if does_stop else None
+        if does_stop:
+            self.shown = add_next(self.run, self.name, result, self.shown)
 
     def fail(self, error: OpslibError) -> None:
         error.host = error.host or self.run.alias
         result = SectionResult(state=State.UNKNOWN, summary=str(error), exit_code=error.exit_code)
         self.close((result, error_panel(self.run.alias, error)))
+
+    def interrupt(self) -> None:
+        """The operator pressed Interrupt: nobody knows the answer, and the host may go on with what was begun."""
+        result = SectionResult(state=State.UNKNOWN, summary=INTERRUPTED, exit_code=CouldNotFindOut.exit_code)
+        panel = answer_panel(self.run.alias, result.state, result.summary)
+        self.close((result, panel))
+        self.shown = panel  # the way on is this cell
 
     def skip(self) -> None:
         stopper = self.run.stopped_by or ""
@@ -89,3 +101,7 @@ def _framed(run: Run, name: str) -> Iterator[_Frame]:
         yield frame
     except OpslibError as error:
         frame.fail(error)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        if run.is_headless:  # whoever stopped the run writes its end
+            raise
+        frame.interrupt()

@@ -1,37 +1,45 @@
-"""`opslib runs`: the records, newest first."""
+"""`opslib runs`: the records, newest first, as `60-review-runs` shows them."""
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from opslib.app.catalogue import default_runs_dir
-from opslib.cli.story import badge_text, plain_table
-from opslib.records.index import RecordEntry, list_records
-
-_COLUMNS = ("started (UTC)", "runbook", "host", "unit", "outcome", "reason", "record")
+from opslib.app.reviewing import ANY, facts_of, select_records
+from opslib.cli.story import plain_table
+from opslib.domain.parameters import validate_parameters
+from opslib.records.index import RecordEntry
+from opslib.views.records import COLUMNS, record_rows
 
 
 @click.command("runs")
 @click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the records are [runs/].")
+@click.option("--host", default="", help="List only runs on this host.")
+@click.option("--unit", default="", help="List only runs of this unit.")
+@click.option("--runbook", default="", help="List only runs of this runbook (name or number).")
+@click.option("--state", default=ANY, show_default=True, help="List only runs that ended so.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="List only the newest N.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-def runs_command(runs_dir: Path | None, limit: int | None, as_json: bool) -> int:
+def runs_command(runs_dir: Path | None, limit: int | None, as_json: bool, **wanted: str) -> int:
     """List the records of earlier runs, newest first."""
-    entries = list_records(runs_dir or default_runs_dir())[:limit]
+    validate_parameters("60-review-runs", wanted)
+    place = runs_dir or default_runs_dir()
+    entries = select_records(place, limit=limit, **wanted)
     if as_json:
-        print(json.dumps({"records": [entry.model_dump(mode="json") for entry in entries]}, ensure_ascii=False))
+        print(json.dumps({"records": [_document(entry) for entry in entries]}, ensure_ascii=False))
     elif not entries:
-        click.echo(f"no records in {runs_dir or default_runs_dir()}", err=True)
+        click.echo(f"no records in {place}", err=True)
     else:
-        print("\n".join(plain_table(_COLUMNS, [_row(entry) for entry in entries])))
+        rows = record_rows([facts_of(entry) for entry in entries])
+        folders = [_short(entry.folder) for entry in entries]
+        print("\n".join(plain_table((*COLUMNS, "record"), [[*row, at] for row, at in zip(rows, folders, strict=True)])))
     return 0
 
 
-def _row(entry: RecordEntry) -> list[str]:
-    started = entry.started_at.strftime("%Y-%m-%d %H:%M:%S") if entry.started_at else "-"
-    reason = entry.reason if len(entry.reason) <= 70 else f"{entry.reason[:67]}..."
-    return [started, entry.runbook, entry.host, entry.unit, badge_text(entry.shown_state), reason, _short(entry.folder)]
+def _document(entry: RecordEntry) -> dict[str, Any]:
+    return {**entry.model_dump(mode="json"), "shown_state": entry.shown_state}
 
 
 def _short(folder: str) -> str:

@@ -12,7 +12,9 @@ from opslib.domain.problems import (
     CAUSE,
     INVOCATION,
     LINE,
+    MAYBE_ALIAS,
     MAYBE_LINE,
+    MAYBE_UNIT,
     UNIT,
     VARIABLE,
     VERSION,
@@ -233,6 +235,30 @@ class DeployParameters(BenchmarkParameters, LaunchParameters, LevelParameters, P
     """Parameters of `90-deploy`."""
 
 
+class ReviewRunsParameters(RunParameters):
+    """Parameters of `60-review-runs`: which records are listed."""
+
+    host: Annotated[str, Field(pattern=MAYBE_ALIAS)] = Field("", description='alias of the runs\' host; "": any')
+    unit: Annotated[str, Field(pattern=MAYBE_UNIT)] = Field("", description='unit of the runs; "": any')
+    runbook: Annotated[str, Field(max_length=64, pattern=MAYBE_LINE)] = Field(
+        "", description='runbook by name or number; "": any'
+    )
+    state: Literal["any", "ok", "warning", "critical", "unknown", "running", "interrupted"] = Field(
+        "any", description="how the runs ended"
+    )
+    limit: int = Field(20, ge=1, le=10_000, description="most records to list, newest first")
+
+    @property
+    def recorded_host(self) -> str:
+        """The records lie on the machine that asks."""
+        return "this-machine"
+
+    @property
+    def recorded_unit(self) -> str:
+        """The unit asked for, if one was."""
+        return self.unit or "all-units"
+
+
 RUNBOOKS: Mapping[str, type[RunParameters]] = {
     "00-survey-hosts": SurveyHostsParameters,
     "10-verify-download": VerifyDownloadParameters,
@@ -240,6 +266,7 @@ RUNBOOKS: Mapping[str, type[RunParameters]] = {
     "30-launch": UnitLaunchParameters,
     "40-investigate-crash": InvestigateCrashParameters,
     "50-benchmark": UnitBenchmarkParameters,
+    "60-review-runs": ReviewRunsParameters,
     "90-deploy": DeployParameters,
 }
 

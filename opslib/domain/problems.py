@@ -18,8 +18,10 @@ _FORMS = {
     r"^\d+\.\d+(\.\d+)?([A-Za-z0-9.+-]*)$": 'a version such as "0.15"',
     r"^[a-z0-9-]+/[a-z0-9-]+$": "a cause such as gpu-memory/sampler-warmup",
     r"^(|-[1-9]\d?|0|[0-9a-f]{32})$": '"-1", "-2", ..., "" or "0" for the current one, or an invocation id',
+    r"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,127})?$": 'an alias of hosts.toml, or ""',
+    r"^([A-Za-z0-9_][A-Za-z0-9_.@:-]{0,200})?$": 'a unit name, or ""',
 }
-LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION = _FORMS
+LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION, MAYBE_ALIAS, MAYBE_UNIT = _FORMS
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -7,10 +7,10 @@ from opslib.domain.states import State
 from opslib.errors import OpslibError
 from opslib.views.shown import Shown
 from opslib.views.tables import Row, table, text_table
-from opslib.views.theme import MUTED, STATE_COLOURS, headline, note, state_text
+from opslib.views.theme import MUTED, TEXT_COLOURS, headline, note, state_text
 
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:0.9em;line-height:1.45"
-_DIFF_COLOURS = {"+": STATE_COLOURS[State.OK], "-": STATE_COLOURS[State.CRITICAL], "@": STATE_COLOURS[State.UNKNOWN]}
+_DIFF_COLOURS = {"+": TEXT_COLOURS[State.OK], "-": TEXT_COLOURS[State.CRITICAL], "@": TEXT_COLOURS[State.UNKNOWN]}
 
 
 def answer_panel(
@@ -85,7 +85,8 @@ def skipped_panel(name: str, stopper: str, reason: str) -> Shown:
     return Shown(note(sentence), f"-  {sentence}")
 
 
-def next_runbook(shown: Shown, runbook: str, why: str, command: str) -> Shown:
+def next_runbook(shown: Shown, runbook: str, why: str, command: str, *, href: str = "") -> Shown:
     """The same panel with a link to the runbook that goes on from here, and the command that runs it headless."""
-    link = f'{escape(why)}: <a href="{runbook}.ipynb">{runbook}</a> or <code>{escape(command)}</code>'
-    return Shown(f'{shown.html}<p style="margin:4px 0">{link}</p>', f"{shown.text}\n{why}: {command}", png=shown.png)
+    link = f'<a href="{escape(href or f"{runbook}.ipynb")}">{escape(runbook)}</a>'
+    html = f'<p style="margin:8px 0">→ {escape(why)}: {link}, or <code>{escape(command)}</code></p>'
+    return Shown(f"{shown.html}{html}", f"{shown.text}\n→ {why}: {command}".strip(), png=shown.png)

@@ -11,12 +11,20 @@ STATE_COLOURS: dict[State, str] = {
     State.CRITICAL: "#cf222e",
     State.UNKNOWN: "#6e40c9",
 }
+# The same hues for text on the paper itself: each keeps 4.2:1 on white and on JupyterLab's dark.
+TEXT_COLOURS: dict[State, str] = {
+    State.OK: "#1d8c3d",
+    State.WARNING: "#a66f00",
+    State.CRITICAL: "#df3a45",
+    State.UNKNOWN: "#8964d3",
+}
 # A shape beside the colour: about one man in twelve does not tell the green from the red.
 STATE_SYMBOLS: dict[State, str] = {State.OK: "✓", State.WARNING: "!", State.CRITICAL: "✗", State.UNKNOWN: "?"}
 
 BLUE = "#0969da"  # the measured figure
 ORANGE = "#bc4c00"  # its tail (p99)
 MUTED = "#787e87"  # axes, notes: 4.1:1 on white, 4.6:1 on #111
+LINK = "#0a75f2"  # 4.3:1 on white and on #111
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 

@@ -116,8 +116,12 @@ def test_runs_lists_what_was_run(runbooks, capsys):
     capsys.readouterr()
     assert call(["runs"]) == 0
     header, line = capsys.readouterr().out.splitlines()
-    assert header.split()[:2] == ["started", "(UTC)"]
+    assert header.split()[:2] == ["when", "(UTC)"]
     assert "✗ critical  gpu-07 is critical" in line
+    assert call(["runs", "--state", "ok"]) == 0
+    assert capsys.readouterr().out == ""
+    assert call(["runs", "--state", "good"]) == 4
+    assert "state: expected" in capsys.readouterr().err
     assert call(["runs", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["records"][0]["state"] == "critical"
 

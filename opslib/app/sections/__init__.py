@@ -1,5 +1,6 @@
 """The sections of the runbooks; a notebook imports them from here."""
 
+from opslib.app.form import parameter_form
 from opslib.app.run import begin_run
 from opslib.app.sections.benchmark import benchmark
 from opslib.app.sections.crash import investigate, relaunch, remedy
@@ -8,6 +9,7 @@ from opslib.app.sections.launch import launch
 from opslib.app.sections.memory import plan_memory
 from opslib.app.sections.overall import identify, outcome
 from opslib.app.sections.practice import prepare_crash, prepare_service
+from opslib.app.sections.review import review, reviewed_frame
 from opslib.app.sections.unit import show_unit
 from opslib.app.sections.verify import verify_download
 
@@ -20,12 +22,15 @@ __all__ = [
     "investigate",
     "launch",
     "outcome",
+    "parameter_form",
     "plan_memory",
     "plan_unit",
     "prepare_crash",
     "prepare_service",
     "relaunch",
     "remedy",
+    "review",
+    "reviewed_frame",
     "show_unit",
     "verify_download",
 ]

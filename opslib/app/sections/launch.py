@@ -5,7 +5,6 @@ from opslib.app.section import Answer, waiting_section
 from opslib.app.watching import STATES, LaunchPanel, watch
 from opslib.domain.launch import LaunchState, LaunchStatus
 from opslib.domain.states import State
-from opslib.views.panels import next_runbook
 from opslib.views.shown import Shown
 from opslib.workflow.launch import start_unit
 
@@ -31,7 +30,7 @@ async def launch_once(run: Run, section: str) -> Answer:
         is_headline=status.state is LaunchState.READY,
         is_final=not _may_be_cured(run, status),
     )
-    return result, _continued(run, status)
+    return result, Shown.nothing()  # the panel is the answer
 
 
 def _prove_plan(run: Run) -> None:
@@ -70,12 +69,3 @@ def _summary(run: Run, status: LaunchStatus) -> str:
 
 def _may_be_cured(run: Run, status: LaunchStatus) -> bool:
     return status.crash is not None and run.record.runbook == "90-deploy"
-
-
-def _continued(run: Run, status: LaunchStatus) -> Shown:
-    """Nothing more for a good end (the panel is the answer); for a crash the runbook that goes on."""
-    if status.crash is None or run.record.runbook == "90-deploy":
-        return Shown.nothing()
-    unit, invocation = run.parameters.unit, status.crash.invocation_id
-    command = f"opslib run investigate-crash -p host={run.alias} -p unit={unit} -p invocation={invocation}"
-    return next_runbook(Shown("", ""), "40-investigate-crash", "Go on with", command)

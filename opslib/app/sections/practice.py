@@ -1,5 +1,9 @@
 """What only the rehearsal host needs: a crash to investigate, a service to measure."""
 
+from typing import Any
+
+from typing import Any
+
 from opslib.app.live import iterate
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, waiting_section
@@ -41,7 +45,7 @@ async def _prepare(run: Run, wanted: LaunchState) -> Answer:
 
 
 async def _deploy_practice_unit(run: Run, wanted: LaunchState) -> str:
-    parameters = validate_parameters("30-launch", {"host": run.parameters.host, "unit": run.parameters.unit})
+    parameters: Any = validate_parameters("30-launch", {"host": run.parameters.host, "unit": run.parameters.unit})
     practice = Run(parameters, run.host, run.folder, run.record)
     apply_plan(run.host, plan_for_unit(practice))
     start = start_unit(run.host, parameters.unit)
