@@ -69,6 +69,11 @@ class Layout:
         """The stand-in engine."""
         return self.root / "opt/vllm/bin/vllm"
 
+    @property
+    def ledger_dir(self) -> Path:
+        """Where the stand-ins keep what they hold of the GPUs."""
+        return self.root / "opt/vllm/var/ledger"
+
     def environment(self) -> dict[str, str]:
         """What units and sessions share: the host's own programs first on PATH, its loopback address."""
         return {
@@ -150,6 +155,19 @@ def _change_file(checkpoint: Path, before: Before) -> None:
         (checkpoint / before.path).unlink(missing_ok=True)
     elif before.kind == "truncate_file" and before.path:
         os.truncate(checkpoint / before.path, before.to_bytes or 0)
+    elif before.kind == "flip_bit" and before.path:
+        flip_bit(checkpoint / before.path, before.at_byte or 0)
+
+
+def flip_bit(path: Path, at_byte: int) -> None:
+    """Turn the lowest bit of one byte, as a failing disk does: size and time stay."""
+    status = path.stat()
+    with path.open("r+b") as file:
+        file.seek(at_byte)
+        byte = file.read(1)[0]
+        file.seek(at_byte)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -14,7 +14,6 @@ OnExit: TypeAlias = Callable[[int], None]
 
 CGROUP_VARIABLE = "OPSLIB_CGROUP"  # marks every process of a unit or session, as a control group would
 _PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_PDEATHSIG = 1
 _PROC = Path("/proc")
 
 
@@ -120,11 +119,6 @@ def kill(pids: Sequence[int], number: int) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-
-
-def end_with_parent() -> None:
-    """Ask the kernel to end this process when its parent dies."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _state(pid: int) -> str:

@@ -2,6 +2,7 @@
 
 import difflib
 import tomllib
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any, Literal
 
@@ -12,32 +13,48 @@ _COMMON = "figures"  # figures.toml: the story's figures, which every scenario s
 
 
 class Expected(Value):
-    """What the deploy runbook ends with when it may not apply a remedy by itself."""
+    """What `90-deploy` ends with on this host, with the scenario's parameters and consent given."""
 
     state: State
-    cause: str | None  # an id of the failure catalogue; None where nothing fails
+    cause: str  # an id of the failure catalogue, that of a cured failure too; "none" where nothing fails
     exit_code: int  # of `opslib`
-    sentence: str
+    sentence: str  # a pattern that stands in the record: what an operator reads
 
 
 class Before(Value):
     """Something that is done to the host before the deploy begins.
 
-    remove_file and truncate_file: `path` is relative to the checkpoint. listen: a foreign program holds `port`.
-    hold_gpu_memory: a foreign process holds `gib` on each of `gpus`.
+    remove_file, truncate_file and flip_bit: `path` is relative to the checkpoint. listen: a foreign program holds
+    `port`. hold_gpu_memory: a foreign process holds `gib` on each of `gpus`.
     """
 
-    kind: Literal["remove_file", "truncate_file", "listen", "hold_gpu_memory"]
+    kind: Literal["remove_file", "truncate_file", "flip_bit", "listen", "hold_gpu_memory"]
     path: str | None = None
     to_bytes: int | None = None  # truncate_file: the size left
+    at_byte: int | None = None  # flip_bit: whose lowest bit is turned
     port: int | None = None
     program: str | None = None
     gpus: tuple[int, ...] = ()
     gib: float | None = None
 
 
+class During(Value):
+    """Something that happens once, `after_s` after a line of the journal matches the pattern `when`.
+
+    release_gpu_memory: the foreign holders end. cut_link: all SSH connections are cut, new ones for `for_s` too.
+    oom_kill: the kernel kills one process named `process`. lose_gpu: the GPU of index `gpu` falls off the bus.
+    """
+
+    kind: Literal["release_gpu_memory", "cut_link", "oom_kill", "lose_gpu"]
+    when: str
+    after_s: float = 0.0  # real seconds
+    for_s: float = 0.0
+    process: str = ""
+    gpu: int = 0
+
+
 class Scenario(Value):
-    """A named practice situation: figures of the engine, GPUs, faults beforehand and the expected end."""
+    """A named practice situation: figures of the engine, GPUs, faults and the expected end."""
 
     name: str
     sentence: str
@@ -45,6 +62,9 @@ class Scenario(Value):
     gpus: dict[str, Any]
     figures: dict[str, Any]
     before: tuple[Before, ...] = ()
+    during: tuple[During, ...] = ()
+    parameters: Mapping[str, Any] = {}  # of `90-deploy`, where this situation needs others than the defaults
+    unit_time_factor: float = 1.0  # divides the unit manager's waits (RestartSec= and the like)
     expected: Expected
 
 

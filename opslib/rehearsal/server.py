@@ -21,7 +21,7 @@ from opslib.domain.host import HostSettings
 from opslib.errors import CouldNotFindOut
 from opslib.rehearsal import processes
 from opslib.rehearsal.control import ControlServer, send_request
-from opslib.rehearsal.faults import begin_faults, boot_lines, fault_commands
+from opslib.rehearsal.faults import Faults, boot_lines, fault_commands
 from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.journalctl import journalctl
 from opslib.rehearsal.layout import Layout, lay_out, pin
@@ -34,6 +34,7 @@ ALIAS = "rehearsal"
 DEFAULT_SCENARIO = "sampler-oom"
 _READY_TIMEOUT_S = 20.0
 _CLOSE_TIMEOUT_S = 10.0
+_PARENT_CHECK_S = 0.5
 
 
 @dataclass
@@ -130,7 +131,8 @@ async def serve(root: Path, scenario: Scenario, time_factor: float) -> None:
     journal = JournalStore(root / "var/log/journal.jsonl", hostname=os.uname().nodename)
     boot_lines(journal, scenario)
     mark = f"rehearsal-{os.getpid()}"
-    manager = Manager(layout.unit_dir, journal, table, layout.environment(), group_prefix=mark, time_factor=time_factor)
+    factor = time_factor * scenario.unit_time_factor
+    manager = Manager(layout.unit_dir, journal, table, layout.environment(), group_prefix=mark, time_factor=factor)
     with tempfile.TemporaryDirectory(prefix="opslib-") as short:
         control = ControlServer(
             Path(short) / "control",
@@ -146,7 +148,9 @@ async def serve(root: Path, scenario: Scenario, time_factor: float) -> None:
         sessions = SessionSettings(root / "home/ops", environment, layout.loopback, table)
         acceptor = await start_ssh_server(sessions, layout.host_key, layout.authorized_keys)
         pin(layout, acceptor.get_port())
-        await begin_faults(layout, scenario, table, f"{mark}/faults")
+        faults = Faults(layout, scenario, table, f"{mark}/faults")
+        await faults.begin()
+        faults.arm(manager, sessions.links)
         settings = _settings(layout, acceptor.get_port(), scenario.name)
         ready = {"settings": settings.model_dump(mode="json"), "loopback": layout.loopback}
         sys.stdout.write(json.dumps(ready) + "\n")
@@ -164,9 +168,17 @@ async def _until_stopped(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -
         if not os.read(0, 4096):
             stop.set()
 
+    async def watch_parent() -> None:  # PR_SET_PDEATHSIG would tell of the thread that started us, not of its process
+        parent = os.getppid()
+        while os.getppid() == parent:  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(_PARENT_CHECK_S)
+        stop.set()
+
+    watching = asyncio.ensure_future(watch_parent())
     with contextlib.suppress(PermissionError):  # standard input is a file: only signals stop the host then
         loop.add_reader(0, on_input)
     await stop.wait()
+    watching.cancel()
     with contextlib.suppress(OSError):
         loop.remove_reader(0)
 
@@ -179,7 +191,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--time-factor", type=float, default=1.0)
     parser.add_argument("--remove-root", action="store_true", help="the root is temporary: leave nothing behind")
     arguments = parser.parse_args(argv)
-    processes.end_with_parent()
     arguments.root.mkdir(parents=True, exist_ok=True)
     try:
         asyncio.run(serve(arguments.root.resolve(), load_scenario(arguments.scenario), arguments.time_factor))

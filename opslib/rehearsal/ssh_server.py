@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,30 @@ _CHUNK = 1 << 16
 _EXIT_UNKNOWN = 255
 
 
+class Links:
+    """The SSH connections that are open now, so that a scenario can cut them."""
+
+    def __init__(self) -> None:
+        self._open: set[asyncssh.SSHServerConnection] = set()
+        self._refused_until = 0.0
+
+    def add(self, connection: asyncssh.SSHServerConnection) -> None:
+        """A new connection; refused at once while the link is down."""
+        if time.monotonic() < self._refused_until:
+            connection.abort()
+        self._open.add(connection)
+
+    def remove(self, connection: asyncssh.SSHServerConnection) -> None:
+        """It ended."""
+        self._open.discard(connection)
+
+    def cut(self, for_s: float) -> None:
+        """End all connections without a word, and let none come about for so many seconds."""
+        self._refused_until = time.monotonic() + for_s
+        for connection in tuple(self._open):
+            connection.abort()
+
+
 @dataclass(frozen=True)
 class SessionSettings:
     """What a login session gets: home directory, environment, control-group mark."""
@@ -27,6 +52,7 @@ class SessionSettings:
     environment: Mapping[str, str]
     loopback: str  # the address that stands for the host's 127.0.0.1
     table: processes.ProcessTable
+    links: Links = field(default_factory=Links)
 
 
 class _Server(asyncssh.SSHServer):
@@ -39,6 +65,12 @@ class _Server(asyncssh.SSHServer):
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
+        self._settings.links.add(conn)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        if self._connection:
+            self._settings.links.remove(self._connection)
 
     def begin_auth(self, username: str) -> bool:
         if username == USER and self._connection:

@@ -170,6 +170,10 @@ def main() -> int:
         what = "argument subparser: invalid choice: %r" % argv[0] if argv else "no command"
         sys.stderr.write(TOP_USAGE + "vllm: error: %s\n" % what)
         return 2
+    if settings["engine"].get("import_error"):
+        for line in tb.traceback_lines(tb.IMPORT, str(settings["engine"]["import_error"])):
+            sys.stderr.write(line + "\n")
+        return 1
     given = parse_serve(argv[1:])
     model = given.pop("model_tag", None) or given.get("model") or "Qwen/Qwen3-0.6B"
     given.pop("model", None)

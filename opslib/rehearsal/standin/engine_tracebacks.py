@@ -211,6 +211,12 @@ API_MAIN: List[Frame] = [
     ("uvloop/loop.pyx", 1518, "uvloop.loop.Loop.run_until_complete", ""),
     (SITE + "uvloop/__init__.py", 48, "wrapper", "return await main"),
 ]
+IMPORT: List[Frame] = [
+    ("/opt/vllm/bin/vllm", 3, "<module>", "from vllm.entrypoints.cli.main import main"),
+    (SITE + "vllm/__init__.py", 14, "<module>", "import vllm.env_override  # noqa: F401"),
+    (SITE + "vllm/env_override.py", 4, "<module>", "import torch"),
+    (SITE + "torch/__init__.py", 427, "<module>", "from torch._C import *  # noqa: F403"),
+]
 API_BIND: List[Frame] = [
     *API_MAIN,
     (_API, 918, "run_server", "listen_address, sock = setup_server(args)"),

@@ -16,6 +16,15 @@ from opslib.rehearsal.standin.engine_memory import GIB
 from opslib.rehearsal.standin.engine_plan import Plan, StageError
 
 HEARTBEAT_S = 0.5
+LOST = (  # torch 2.9 prints the advice on lines of its own
+    "torch.AcceleratorError: CUDA error: unspecified launch failure\n"
+    "Search for `cudaErrorLaunchFailure' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html "
+    "for more information.\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+    "incorrect.\n"
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
 BARS = 20  # states of the loading bar that are worth a line in a short load
 
 
@@ -257,7 +266,9 @@ class Worker:
         self.set_held(self.held + int(amount_gib * GIB), frames)
 
     def set_held(self, held: int, frames: List[tb.Frame]) -> None:
-        """Hold `held` bytes in all; raises StageError where the GPU has not got them."""
+        """Hold `held` bytes in all; raises StageError where the GPU has not got them, or is gone."""
+        if self.plan.ledger.is_lost(self.gpu):
+            raise StageError(tb.traceback_lines(frames, LOST), LOST.partition(": ")[2].split("\n")[0])
         extra = (held - self.held) / GIB
         if extra > 0 and extra > self.free_gib():
             error = self.out_of_memory(min(extra, 1.13))

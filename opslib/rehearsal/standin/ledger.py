@@ -72,6 +72,10 @@ class Ledger:
         """Bytes held on one GPU by all processes but `but_pid`."""
         return sum(int(e["used_bytes"].get(str(gpu), 0)) for e in self.entries() if e["pid"] != but_pid)
 
+    def is_lost(self, gpu: int) -> bool:
+        """Whether the GPU has fallen off the bus: a file `lost-N` says so."""
+        return os.path.exists(os.path.join(self.directory, "lost-%d" % gpu))
+
     def _path(self, pid: int) -> str:
         return os.path.join(self.directory, "%d.json" % pid)
 

@@ -166,6 +166,11 @@ def answer(argv: List[str], settings: Dict[str, Any]) -> str:
     options = parse(argv)
     ledger, gpus = open_ledger(settings), settings["gpus"]
     chosen = selected(options, ledger)
+    lost = [index for index in chosen if ledger.is_lost(index)]
+    if lost and "--version" not in options:
+        bus = gpu_row(ledger, gpus, lost[0])["pci.bus_id"][0]
+        reason = "GPU is lost.  Reboot the system to recover this GPU"
+        raise Refused("Unable to determine the device handle for GPU%d: %s: %s\n" % (lost[0], bus[4:], reason), 15)
     style = str(options.get("--format") or "")
     if "--list-gpus" in options:
         return "".join("GPU %d: %s (UUID: %s)\n" % (i, gpus["name"], uuid_of(i)) for i in chosen)
