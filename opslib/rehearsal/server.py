@@ -87,7 +87,8 @@ def start_rehearsal(
     base = (root or temporary or Path()).resolve()
     argv = [sys.executable, "-m", "opslib.rehearsal.server", "--root", str(base), "--scenario", scenario]
     argv += ["--time-factor", str(time_factor), *(["--remove-root"] if temporary else [])]
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # A session of its own: an interrupt (of a terminal, of a kernel) is for the runbook, not for its host.
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     timer = threading.Timer(_READY_TIMEOUT_S, process.kill)
     timer.start()
     line = process.stdout.readline() if process.stdout else b""

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -98,7 +99,7 @@ def test_writer_without_reader_gets_sigpipe(host):
     pid = int(process.stdout.readline())
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 10
     while processes.is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not processes.is_alive(pid)
@@ -235,6 +236,22 @@ def test_closing_ends_everything():
     assert not host.root.exists()
 
 
+def test_host_outlives_the_thread_that_started_it():
+    """A thread that starts a host may end; the host is its process's."""
+    started = []
+    thread = threading.Thread(target=lambda: started.append(start_rehearsal("healthy")))
+    thread.start()
+    thread.join()
+    time.sleep(0.3)
+    with started[0] as host:
+        assert text(host, "echo there") == "there\n"
+
+
+def test_interrupt_is_not_for_the_host(host):
+    """An interrupt of the process group that started the host does not reach it (Ctrl-C, Kernel > Interrupt)."""
+    assert os.getpgid(host._process.pid) != os.getpgid(0)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_host_ends_with_whoever_started_it(number):
     """When the starting process dies, even by SIGKILL, nothing of the host is left."""
@@ -247,7 +264,7 @@ def test_host_ends_with_whoever_started_it(number):
     starter.send_signal(number)
     starter.wait()
     starter.stdout.close()
-    for _ in range(100):
+    for _ in range(400):
         if not processes.is_alive(int(pid)) and not Path(root).exists():
             break
         time.sleep(0.03)
@@ -270,7 +287,7 @@ def test_follow_ends_with_its_connection(host):
     pid = int(process.stdout.readline())
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 3
+    deadline = time.monotonic() + 10
     while processes.is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not processes.is_alive(pid)
@@ -280,7 +297,7 @@ def test_stand_in_commands_are_quick(host):
     """A stand-in systemctl takes a few hundredths of a second, so asking often costs little."""
     began = time.monotonic()
     text(host, "for i in 1 2 3 4 5 6 7 8 9 10; do systemctl is-active x; done")
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 2.0
 
 
 def test_drills_reach_the_host(host):
