@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from typing import Any
-
 from opslib.app.live import iterate
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, waiting_section
