@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ConfigDict, ValidationError
 
-from opslib.domain.checkpoint_kinds import KINDS
+from opslib.domain.checkpoint_kinds import KINDS, cause_of
 from opslib.domain.states import State, Value, worst
 from opslib.errors import UnexpectedAnswer
 
@@ -35,6 +35,7 @@ class Listing(Value):
     shards: tuple[Mapping[str, Any], ...] = ()
     index: Mapping[str, Any] | None = None
     download: tuple[Mapping[str, Any], ...] = ()
+    digests: tuple[Mapping[str, Any], ...] = ()
     duration_s: float = 0.0
 
 
@@ -73,6 +74,12 @@ class CheckpointReport(Value):
     def n_parameters(self) -> int:
         """Elements of all tensors; packed formats count their storage elements."""
         return sum(self.parameters_by_dtype.values())
+
+    @property
+    def cause(self) -> str | None:
+        """What the first critical finding is called in the failure catalogue."""
+        critical = (finding for finding in self.findings if finding.state is State.CRITICAL)
+        return next((cause_of(finding.kind, finding.path) for finding in critical), None)
 
 
 def parse_listing(text: str) -> Listing:
@@ -157,6 +164,7 @@ def _findings(listing: Listing, missing: Iterable[str]) -> Iterator[Finding]:
     yield from _index_findings(listing)
     yield from _companion_findings(listing)
     yield from _file_findings(listing, commit)
+    yield from _digest_findings(listing, commit)
     if len({note["commit"] for note in listing.download}) > 1:
         yield _finding(listing, "mixed-revisions", ".cache/huggingface/download", "files of more than one commit")
 
@@ -242,6 +250,27 @@ def _file_findings(listing: Listing, commit: str | None) -> Iterator[Finding]:
             yield _finding(listing, entry["suspicion"], path, f"{entry['size']} bytes that are not the file", commit)
         elif entry["size"] == 0 and path.endswith((*_WEIGHTS, ".json", ".model")):
             yield _finding(listing, "zero-bytes", path, "the file is empty", commit)
+
+
+def _digest_findings(listing: Listing, commit: str | None) -> Iterator[Finding]:
+    if listing.level != "digests":
+        return
+    for answer in listing.digests:
+        path, recorded, found = str(answer["path"]), str(answer["recorded"]), str(answer["found"])
+        name = "SHA-256" if len(recorded) == 64 else "SHA-1"
+        if answer["problem"]:
+            yield _finding(listing, "unreadable", path, f"could not be hashed: {answer['problem']}")
+        elif found != recorded:
+            differs = f"its {name} begins {found[:12]}, {recorded[:12]} was recorded"
+            yield _finding(
+                listing, "digest-mismatch", path, f"{path} is not the file that was downloaded: {differs}", commit
+            )
+    unproven = [shard["path"] for shard in listing.shards if shard["path"] not in {a["path"] for a in listing.digests}]
+    if unproven:
+        detail = (
+            f"no digest was recorded for {len(unproven)} of {len(listing.shards)} weight files, so no bit is proven"
+        )
+        yield _finding(listing, "no-digest", unproven[0], detail)
 
 
 def _sum(shards: Iterable[Mapping[str, Any]], key: str) -> dict[str, int]:

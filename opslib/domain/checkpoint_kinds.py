@@ -38,5 +38,28 @@ KINDS: dict[str, tuple[State, str]] = {
     "dangling-symlink": (State.CRITICAL, "the blob it points to is gone; " + _AGAIN),
     "leftover": (State.WARNING, "is a download still running? If not: rm {directory}/{file}"),
     "unreadable": (State.UNKNOWN, "give the login (and the unit's user) read access: chmod a+r {directory}/{file}"),
+    "digest-mismatch": (State.CRITICAL, _AGAIN),
+    "no-digest": (State.WARNING, "download with `hf download --local-dir`: it records digests"),
     "mixed-revisions": (State.WARNING, "download all files of one commit: add --revision COMMIT"),
 }
+
+# What a critical finding means for a launch, as an id of the failure catalogue; all others are `checkpoint/corrupt`.
+_CAUSES = {
+    "no-directory": "checkpoint/missing-file",
+    "no-weights": "checkpoint/missing-file",
+    "missing-shard": "checkpoint/missing-file",
+    "companion-missing": "checkpoint/missing-file",
+    "dangling-symlink": "checkpoint/missing-file",
+    "unknown-dtype": "checkpoint/unsupported-file",
+}
+
+
+def cause_of(kind: str, path: str) -> str:
+    """The catalogue's id for a critical finding of this kind about this file.
+
+    >>> cause_of("truncated", "model.safetensors"), cause_of("not-json", "config.json")
+    ('checkpoint/corrupt', 'checkpoint/bad-config')
+    """
+    if kind == "not-json" and path == "config.json":
+        return "checkpoint/bad-config"
+    return _CAUSES.get(kind, "checkpoint/corrupt")

@@ -1,6 +1,6 @@
 """Lists a checkpoint directory and reads every safetensors header in it; prints progress and one listing.
 
-Arguments: {"path": directory, "level": "headers"}. Gathers only: what it means is judged elsewhere.
+Arguments: {"path": directory, "level": "headers" | "digests"}. Gathers only: what it means is judged elsewhere.
 """
 
 import json
@@ -11,10 +11,11 @@ import sys
 import time
 from typing import Any, Dict, List, Optional
 
+from opslib.onhost.digests import compare_digests, recorded
 from opslib.onhost.safetensors_header import HeaderProblem, read_header
 from opslib.onhost.weight_index import compare_index, summarize
 
-LEVELS = ("headers",)
+LEVELS = ("headers", "digests")  # each a superset of the one before
 SHOWN_JSON = ("config.json", "generation_config.json", "tokenizer_config.json", "quantize_config.json")
 CHECKED_JSON = ("tokenizer.json", "preprocessor_config.json", "processor_config.json", "special_tokens_map.json")
 DOWNLOAD_DIR = os.path.join(".cache", "huggingface", "download")
@@ -163,8 +164,8 @@ def read_weights(root: str, files: List[Dict[str, Any]]) -> Weights:
     return weights
 
 
-def gather(root: str) -> Dict[str, Any]:
-    """Everything that the level "headers" asks of a directory."""
+def gather(root: str, level: str) -> Dict[str, Any]:
+    """Everything that a level asks of a directory."""
     files = list_files(root)
     names = [entry["path"] for entry in files]
     weights = read_weights(root, files)
@@ -172,12 +173,15 @@ def gather(root: str) -> Dict[str, Any]:
     for entry in files:
         if not entry["path"].startswith(".cache") and entry["is_readable"]:
             entry["suspicion"] = suspicious(os.path.join(root, entry["path"]), entry["size"])
+    notes = read_download_metadata(root)
+    digests = compare_digests(root, recorded(root, files, notes), emit) if level == "digests" else []
     return {
         "files": files,
         "companions": read_companions(root, names),
         "shards": weights.shards,
         "index": weights.compare(indices[0]) if indices else None,
-        "download": read_download_metadata(root),
+        "download": notes,
+        "digests": digests,
     }
 
 
@@ -194,6 +198,6 @@ def main(arguments: Dict[str, Any]) -> int:
     elif not os.access(path, os.R_OK | os.X_OK):
         listing["problem"] = "unreadable"
     else:
-        listing.update(gather(os.path.abspath(path)))
+        listing.update(gather(os.path.abspath(path), level))
     emit("listing", duration_s=round(time.monotonic() - started_at, 3), **listing)
     return 0

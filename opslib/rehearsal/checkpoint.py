@@ -45,8 +45,8 @@ def write_checkpoint(directory: Path, kind: Kind = "minimax-m2-230b-fp8") -> int
 
     The large kind has MiniMax-M2's published dimensions: 125 sparse shards, 229.9 GB (214 GiB) apparent, about
     20 MB on disk. Every shard's header is valid and its extent equals the file's size; the tensors' bytes are zeros.
-    `.cache/huggingface/download` carries truthful etags for the small files; those of the large kind's shards are
-    stand-ins (a digest of the name), because hashing 230 GB of zeros would take minutes. The tiny kind's are true.
+    `.cache/huggingface/download` carries truthful etags for the small files and the tiny kind's shards. The large
+    kind's shards have none, because hashing 230 GB of zeros would take minutes.
     """
     shape = SHAPES[kind]
     directory.mkdir(parents=True, exist_ok=True)
@@ -198,8 +198,7 @@ def _write_hub_metadata(directory: Path, *, has_true_shard_etags: bool) -> None:
         if not path.is_file():
             continue
         if path.suffix == ".safetensors":
-            seed = path.read_bytes() if has_true_shard_etags else path.name.encode()
-            etag = hashlib.sha256(seed).hexdigest()
+            etag = hashlib.sha256(path.read_bytes()).hexdigest() if has_true_shard_etags else ""
         else:  # small files have git's blob id as their etag
             content = path.read_bytes()
             etag = hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

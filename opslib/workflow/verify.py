@@ -9,7 +9,6 @@ from opslib.domain.host import Host
 from opslib.errors import CouldNotFindOut
 
 Progress = Callable[[Mapping[str, Any]], None]
-LEVELS = ("headers",)  # each a superset of the one before
 
 
 def checkpoint_path(host: Host, model: str) -> str:
@@ -20,9 +19,9 @@ def checkpoint_path(host: Host, model: str) -> str:
 def verify_checkpoint(
     host: Host, path: str, *, level: str = "headers", on_progress: Progress | None = None
 ) -> CheckpointReport:
-    """Whether the checkpoint at `path` is whole; reads headers only, on the host itself.
+    """Whether the checkpoint at `path` is whole; read on the host itself: headers, at level "digests" every byte.
 
-    `on_progress` gets {"files", "n_files", "bytes"} as headers are read. A directory that isn't there is a critical
+    `on_progress` gets {"files", "n_files", "bytes"} as files are read. A directory that isn't there is a critical
     report; raises CouldNotFindOut where the login may not read it.
     """
     lines: list[str] = []

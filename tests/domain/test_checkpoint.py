@@ -1,11 +1,15 @@
 """Judging a checkpoint: each fault has its kind, path and state, and a whole one has none."""
 
+import hashlib
 import json
 import os
 
 import pytest
 
 from opslib.domain.checkpoint import judge_checkpoint, parse_listing
+from opslib.domain.checkpoint_kinds import KINDS, cause_of
+from opslib.domain.diagnosis_catalogue import list_causes
+from opslib.domain.states import State
 from opslib.errors import UnexpectedAnswer
 from opslib.onhost import verify
 from tests.checkpoints import safetensors, write_model
@@ -132,3 +136,37 @@ def test_no_false_alarm_on_other_layouts(tmp_path, capsys):
     (adapter / "adapter_model.safetensors").write_bytes(safetensors({"a": ("F32", (4,))}))
     (adapter / "adapter_config.json").write_text("{}")
     assert judge(adapter, capsys).state == "ok"
+
+
+def judge_digests(path, capsys):
+    verify.main({"path": str(path), "level": "digests"})
+    return judge_checkpoint(parse_listing(capsys.readouterr().out))
+
+
+def test_one_turned_bit_is_found_by_its_digest(tmp_path, capsys):
+    """A file of the right size and form that is not the file downloaded is critical, and only the digest can tell."""
+    model = write_model(tmp_path)
+    for name in (FIRST, SECOND, SECOND.replace("02-of", "03-of")):
+        etag = hashlib.sha256((model / name).read_bytes()).hexdigest()
+        (model / f".cache/huggingface/download/{name}.metadata").write_text(f"abc123\n{etag}\n1\n")
+    assert judge_digests(model, capsys).state == "ok"
+    data = bytearray((model / SECOND).read_bytes())
+    data[-1] ^= 1
+    (model / SECOND).write_bytes(data)
+    assert judge(model, capsys).state == "ok"
+    report = judge_digests(model, capsys)
+    assert [(finding.kind, finding.path) for finding in report.findings] == [("digest-mismatch", SECOND)]
+    assert (report.state, report.cause) == ("critical", "checkpoint/corrupt")
+
+
+def test_digests_that_nobody_recorded_prove_nothing(tmp_path, capsys):
+    """Asked for digests where the download recorded none, the report warns that no bit is proven."""
+    report = judge_digests(write_model(tmp_path), capsys)
+    assert (report.state, report.findings[0].kind, report.cause) == ("warning", "no-digest", None)
+
+
+def test_every_critical_finding_has_a_cause_of_the_catalogue():
+    """Verification names what would stop the launch as the diagnosis would."""
+    known = {entry.id for entry in list_causes()}
+    for kind, (state, _) in KINDS.items():
+        assert state is not State.CRITICAL or cause_of(kind, "config.json") in known
