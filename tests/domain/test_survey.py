@@ -18,20 +18,25 @@ NAMES = sorted(path.stem for path in CASES.glob("*.json") if path.stem != "base"
 AT = datetime.fromisoformat("2026-11-29T18:00:00.05Z")
 
 
+def reading(show=None):
+    """The base reading as the on-host program prints it, with these properties of its unit changed."""
+    document = json.loads((CASES / "base.json").read_text())
+    unit = document["units"][0]
+    unit["show"] = "\n".join(f"{name}={value}" for name, value in {**unit["show"], **(show or {})}.items())
+    return document
+
+
 def judge(changes):
     """The survey of the base reading with these changes."""
-    reading = json.loads((CASES / "base.json").read_text())
     changes = dict(changes)
     given = {"received_at": AT, "duration_s": 0.2, **changes.pop("arguments", {})}
     given["received_at"] = datetime.fromisoformat(str(given["received_at"]))
-    if reading["units"]:
-        unit = reading["units"][0]
-        show = {**unit["show"], **changes.pop("show", {})}
-        unit |= {"show": "\n".join(f"{name}={value}" for name, value in show.items()), **changes.pop("unit", {})}
-    reading["processes"] += changes.pop("processes+", [])
+    document = reading(changes.pop("show", {}))
+    document["units"][0] |= changes.pop("unit", {})
+    document["processes"] += changes.pop("processes+", [])
     for name, value in changes.items():
-        reading[name] = {**reading[name], **value} if isinstance(value, dict) else value
-    return judge_survey(parse_survey(json.dumps(reading)), host="gpu-a", **given)
+        document[name] = {**document[name], **value} if isinstance(value, dict) else value
+    return judge_survey(parse_survey(json.dumps(document)), host="gpu-a", **given)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,124 @@
+"""Many hosts at once: names, order, time, and good and bad hosts in one table."""
+
+import json
+import time
+
+import pytest
+
+from opslib.app.survey import chosen_aliases, survey_hosts
+from opslib.domain.states import State
+from opslib.errors import UnknownName
+from opslib.views.survey import WIDTH, hosts_table
+from tests.domain.test_survey import reading
+from tests.fakes import FakeHost, answered
+from tests.loopback_sshd import free_port, keygen
+
+
+class SlowHost(FakeHost):
+    """Answers after 0.3 s."""
+
+    def run_program(self, main, arguments, *, timeout_s=60.0, sudo=False):
+        time.sleep(0.3)
+        return answered((main,), json.dumps(reading()))
+
+
+def test_aliases_are_checked_before_any_host_is_contacted(tmp_path, monkeypatch):
+    """Names come from the inventory, plus `rehearsal`; one that is neither is refused with the nearest."""
+    (tmp_path / "hosts.toml").write_text('[hosts.gpu-a]\naddress = "192.0.2.1"\n[hosts.gpu-b]\naddress = "192.0.2.2"\n')
+    monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
+    assert chosen_aliases(()) == ("gpu-a", "gpu-b")
+    assert chosen_aliases(("gpu-b", "gpu-b")) == ("gpu-b",)
+    assert chosen_aliases((), is_all=True) == ("gpu-a", "gpu-b", "rehearsal")
+    with pytest.raises(UnknownName, match="gpu-a"):
+        chosen_aliases(("gpu-aa",))
+    (tmp_path / "hosts.toml").write_text("")
+    assert chosen_aliases(()) == ("rehearsal",)
+
+
+@pytest.fixture
+def inventory(tmp_path, monkeypatch, loopback, rehearsal):
+    """An inventory of a host that answers, one on a closed port, one whose key has changed, and a practice host."""
+    keygen(tmp_path / "other")
+    where, public = f"[127.0.0.1]:{loopback.port}", (tmp_path / "other.pub").read_text()
+    (tmp_path / "known_hosts").write_text(f"{where} {public}")
+    hosts = {
+        "practice": rehearsal.settings,
+        "answers": loopback,
+        "closed": loopback.model_copy(update={"port": free_port()}),
+        "changed": loopback.model_copy(update={"known_hosts_file": str(tmp_path / "known_hosts")}),
+    }
+    write_inventory(tmp_path / "hosts.toml", hosts)
+    monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
+    return hosts
+
+
+def write_inventory(path, hosts):
+    lines = []
+    for alias, settings in hosts.items():
+        entry = settings.model_dump(exclude_defaults=True, exclude={"alias"}, mode="json")
+        lines += [f"[hosts.{alias}]", *(f"{name} = {json.dumps(value)}" for name, value in entry.items())]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_good_and_bad_hosts_stand_in_one_table_at_once(inventory):
+    """Practice host, a host, a closed port and a changed key: four rows in order, each with its reason, in under 3 s."""
+    began = time.monotonic()
+    surveys = survey_hosts(tuple(inventory))
+    assert time.monotonic() - began < 3
+    by_host = {survey.host: survey for survey in surveys}
+    assert tuple(by_host) == tuple(inventory)
+    assert by_host["practice"].state is State.OK
+    assert by_host["answers"].is_reached
+    assert (by_host["closed"].state, by_host["closed"].summary) == (
+        State.UNKNOWN,
+        "could not find out: the connection was refused",
+    )
+    assert by_host["changed"].summary.endswith("has CHANGED")
+    assert "ssh-keygen -R" in by_host["changed"].next_step
+    text = hosts_table(surveys).text
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+    assert text.count("? unknown") >= 2
+
+
+def test_hosts_are_asked_side_by_side(monkeypatch):
+    """Ten slow hosts take as long as one, and each is told as it comes."""
+    import opslib.app.survey as module
+
+    monkeypatch.setattr(module, "open_bound_host", lambda alias: SlowHost(alias=alias))
+    told = []
+    began = time.monotonic()
+    surveys = survey_hosts([f"h{n}" for n in range(10)] * 2, on_survey=told.append)
+    assert time.monotonic() - began < 1.5
+    assert [survey.host for survey in surveys] == [f"h{n}" for n in range(10)]
+    assert {survey.host for survey in told} == {survey.host for survey in surveys}
+
+
+def test_a_host_that_cannot_be_opened_does_not_stop_the_others(tmp_path, monkeypatch, rehearsal):
+    """An identity file that isn't there is a row that says so."""
+    broken = rehearsal.settings.model_copy(update={"identity_file": "/no/such/key", "is_rehearsal": False})
+    write_inventory(tmp_path / "hosts.toml", {"broken": broken, "practice": rehearsal.settings})
+    monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
+    broken, practice = survey_hosts(["broken", "practice"])
+    assert broken.summary.startswith("refused: identity_file")
+    assert practice.is_reached
+
+
+@pytest.mark.realhost
+def test_a_real_host_stands_in_the_same_table(inventory, debian, tmp_path):
+    """Rehearsal host, real host, an unreachable one and one with a changed key: one table, in under 3 s."""
+    known = tmp_path / "changed_hosts"
+    public = (tmp_path / "other.pub").read_text()
+    known.write_text(f"{debian.settings.address} {public}")
+    hosts = {
+        "practice": inventory["practice"],
+        "real": debian.ops_settings,
+        "closed": inventory["closed"],
+        "changed": debian.settings.model_copy(update={"known_hosts_file": str(known)}),
+    }
+    write_inventory(tmp_path / "hosts.toml", hosts)
+    began = time.monotonic()
+    surveys = survey_hosts(tuple(hosts))
+    assert time.monotonic() - began < 3
+    assert [survey.is_reached for survey in surveys] == [True, True, False, False], hosts_table(surveys).text
+    assert [survey.state for survey in surveys[2:]] == [State.UNKNOWN] * 2
+    assert surveys[3].summary.endswith("has CHANGED")
