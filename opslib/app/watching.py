@@ -48,7 +48,7 @@ class LaunchPanel:
             if change.what == "phase":
                 self._remember_phase(update.status)
             elif change.what not in {"invocation", "crash"}:
-                text = change.text if change.what == "state" else f"{change.what}: {change.text}"
+                text = change.text if change.what in {"state", "guard"} else f"{change.what}: {change.text}"
                 self._remember(update.status, text)
         is_final = update.status.state.is_final
         if is_final or time.monotonic() - self._painted_at > _REFRESH_S:
@@ -75,8 +75,8 @@ class LaunchPanel:
         assert self.status is not None
         state = STATES.get(self.status.state, State.UNKNOWN)
         summary = f"{self._run.parameters.unit} {self.status.state.value}"
-        if self.status.reason:
-            summary += f": {self.status.reason}"
+        if words := self.status.waiting_words or self.status.reason:
+            summary += f": {words}"
         percent = self.status.percent if not self.status.state.is_final else None
         return launch_panel(
             self._run.alias,
@@ -125,7 +125,7 @@ def _signals(status: LaunchStatus) -> list[tuple[str, str]]:
     rows = [
         ("systemd", f"{status.active_state} ({status.sub_state})" if status.active_state else "not asked yet"),
         ("/health", health),
-        ("phase", _phase(status)),
+        ("phase", status.waiting_words or _phase(status)),
         ("restarts", str(status.n_restarts)),
         ("invocation", status.invocation_id or "-"),
         ("elapsed", f"{status.elapsed_s:.1f} s"),

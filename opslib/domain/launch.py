@@ -9,6 +9,7 @@ from datetime import datetime
 from opslib.domain.engine_log import list_phases, parse_log_line, phase_of
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.facts.systemd import UnitStatus
+from opslib.domain.guard_log import parse_guard_line
 from opslib.domain.launch_events import (
     Crash,
     DeadlineReached,
@@ -52,6 +53,8 @@ _MAIN_EXITED = re.compile(
 _SCHEDULED = re.compile(r"Scheduled restart job, restart counter is at (?P<n>\d+)")
 _RESULT = re.compile(r"Failed with result '(?P<result>[\w-]+)'")
 _START_LIMIT = re.compile(r"[Ss]tart request repeated too quickly")
+# Said once a minute by processes that wait for others: no news.
+_WAITING = re.compile(r"No available shared memory broadcast block found")
 _STOPPING = re.compile(r"^Stopping |stop-sigterm")
 _SERVING = "serving"
 _HTTP_OK = 200
@@ -80,17 +83,22 @@ class LaunchTracker:
         self._set(at=max(event.at, before.at))
         match event:
             case LinkLost():
+                is_new = before.state is not LaunchState.UNREACHABLE
+                self._set(n_links_lost=before.n_links_lost + is_new)
                 self._become(LaunchState.UNREACHABLE, event.reason or "the host does not answer")
             case DeadlineReached():
-                self._become(LaunchState.TIMED_OUT, self._last_seen())
+                is_stalled = before.state is LaunchState.STALLED
+                self._become(LaunchState.TIMED_OUT, self._stalled_words() if is_stalled else self._last_seen())
             case _:
                 self._heard(event)
         return status_changes(before, self.status)
 
     def _heard(self, event: JournalSeen | HealthSeen | UnitSeen | GpuSeen | TickSeen) -> None:
-        self._set(last_heard_at=self.status.at)
         if self.status.state is LaunchState.UNREACHABLE:
+            unheard_s = (self.status.at - self.status.last_heard_at).total_seconds()
+            self._set(unheard_s=self.status.unheard_s + unheard_s)
             self._become(LaunchState.STARTING, "")
+        self._set(last_heard_at=self.status.at)
         match event:
             case JournalSeen():
                 self._journal(event.entry)
@@ -114,10 +122,15 @@ class LaunchTracker:
         if self._is_old(entry.invocation_id):
             return
         line = parse_log_line(entry.message)
+        if _WAITING.search(line.text):
+            return
         self._set(last_line=line.text.strip() or self.status.last_line)
         self._set(last_line_at=entry.realtime_at or self.status.at)
         if self.status.state is LaunchState.STALLED:
             self._become(LaunchState.STARTING, "")
+        if guard := parse_guard_line(line.text):
+            held_by = guard.held_by or self.status.waiting_for or "others"
+            self._set(waiting_for=held_by if guard.is_waiting else "")
         self._adopt(entry.invocation_id)
         if entry.identifier == "systemd":
             self._systemd_line(entry)
@@ -234,10 +247,15 @@ class LaunchTracker:
             self._become(LaunchState.READY, f"/health answers 200 after {status.elapsed_s:.0f} s")
 
     def _check_stall(self) -> None:
-        quiet_since = self.status.last_line_at or self.status.since
-        quiet_s = (self.status.at - quiet_since).total_seconds()
-        if quiet_s > self._stall_s and self.status.state is LaunchState.STARTING:
-            self._become(LaunchState.STALLED, f"no line for {quiet_s:.0f} s; {self._last_seen()}")
+        status = self.status
+        is_waiting = status.state is LaunchState.STARTING and not status.waiting_for
+        if is_waiting and status.quiet_s > self._stall_s:
+            self._become(LaunchState.STALLED, f"{self._stalled_words()}; {self._last_seen()}")
+
+    def _stalled_words(self) -> str:
+        status = self.status
+        alive = f", its process (pid {status.main_pid}) is alive" if status.main_pid else ""
+        return f"no news for {status.quiet_s:.0f} s{alive}; the last was {status.last_line[:160]!r}"
 
     def _last_seen(self) -> str:
         status = self.status

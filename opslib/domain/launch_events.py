@@ -93,7 +93,7 @@ class LaunchChange(Value):
     """One thing that became different, for a timeline."""
 
     at: datetime
-    what: str  # "state" | "phase" | "health" | "unit" | "invocation" | "restarts" | "crash" | "link"
+    what: str  # "state" | "guard" | "phase" | "health" | "unit" | "invocation" | "restarts" | "crash" | "link"
     text: str
 
 
@@ -117,6 +117,9 @@ class LaunchStatus(Value):
     last_line: str = ""
     last_line_at: datetime | None = None
     last_heard_at: datetime
+    waiting_for: str = ""  # what the unit's guard waits for before the engine is started
+    n_links_lost: int = 0
+    unheard_s: float = 0.0  # how long the host could not be heard, in all
     cursor: str = ""
     crash: Crash | None = None
 
@@ -124,6 +127,16 @@ class LaunchStatus(Value):
     def elapsed_s(self) -> float:
         """Seconds since the launch began."""
         return (self.at - self.since).total_seconds()
+
+    @property
+    def waiting_words(self) -> str:
+        """What an operator reads while ExecStartPre waits; "" when it doesn't."""
+        return f"activating, waiting for GPU memory held by {self.waiting_for}" if self.waiting_for else ""
+
+    @property
+    def quiet_s(self) -> float:
+        """Seconds since the engine last told something new."""
+        return (self.at - (self.last_line_at or self.since)).total_seconds()
 
 
 def status_changes(before: LaunchStatus, after: LaunchStatus) -> tuple[LaunchChange, ...]:
@@ -133,6 +146,7 @@ def status_changes(before: LaunchStatus, after: LaunchStatus) -> tuple[LaunchCha
         ("invocation", before.invocation_id, after.invocation_id),
         ("restarts", before.n_restarts, after.n_restarts),
         ("health", before.health_status_code, after.health_status_code),
+        ("guard", before.waiting_for, after.waiting_for),
         ("phase", before.phase, after.phase),
         ("crash", before.crash, after.crash),
         ("state", before.state, after.state),
@@ -143,15 +157,14 @@ def status_changes(before: LaunchStatus, after: LaunchStatus) -> tuple[LaunchCha
 
 
 def _words(what: str, status: LaunchStatus) -> str:
-    if what == "unit":
-        return f"{status.active_state} ({status.sub_state})"
-    if what == "phase":
-        title = status.phase.title if status.phase else ""
-        return title if status.percent is None else f"{title} {status.percent} %"
-    if what == "health":
-        return "closed" if status.health_status_code is None else str(status.health_status_code)
-    if what == "crash":
-        return status.crash.text if status.crash else ""
-    if what == "state":
-        return f"{status.state}: {status.reason}".rstrip(": ")
-    return str(status.invocation_id if what == "invocation" else status.n_restarts)
+    title = status.phase.title if status.phase else ""
+    return {
+        "unit": f"{status.active_state} ({status.sub_state})",
+        "invocation": status.invocation_id,
+        "restarts": str(status.n_restarts),
+        "health": "closed" if status.health_status_code is None else str(status.health_status_code),
+        "guard": status.waiting_words or "the GPU guard waits no longer",
+        "phase": title if status.percent is None else f"{title} {status.percent} %",
+        "crash": status.crash.text if status.crash else "",
+        "state": f"{status.state}: {status.reason}".rstrip(": "),
+    }[what]
