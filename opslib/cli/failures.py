@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from opslib.domain.redaction import redact
 from opslib.errors import CouldNotFindOut, OpslibError, Refused
 
 COULD_NOT_FIND_OUT = CouldNotFindOut.exit_code
@@ -22,7 +23,8 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return COULD_NOT_FIND_OUT
-    kind, lines, code = _said(error)
+    kind, said, code = _said(error)
+    lines = [redact(line) for line in said]  # a mistyped secret is quoted in what is wrong with it
     for line in lines:
         print(f"opslib: {line}", file=sys.stderr)
     if "--json" in arguments:
