@@ -42,12 +42,17 @@ class _Out:
 
 
 def main(arguments: Dict[str, Any]) -> int:
-    """Runs until SIGTERM: `journal`, `show`, `gpu` are argument vectors, `port` is asked for `health_path`."""
+    """Runs until SIGTERM: `show`, `journal` and `gpu` are argument vectors (the last two may be null).
+
+    `port` is asked for `health_path`.
+    """
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     out = _Out(stop)
     children: "List[subprocess.Popen[bytes]]" = []
-    threads = [threading.Thread(target=_follow, args=(arguments["journal"], out, stop, children), daemon=True)]
+    threads = []
+    if arguments.get("journal"):
+        threads.append(threading.Thread(target=_follow, args=(arguments["journal"], out, stop, children), daemon=True))
     if arguments.get("gpu"):
         threads.append(threading.Thread(target=_watch_gpus, args=(arguments["gpu"], out, stop), daemon=True))
     for thread in threads:

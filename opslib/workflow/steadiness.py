@@ -1,0 +1,51 @@
+"""Keep an eye on a service while something else is done with it."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+
+from opslib.domain.host import Host
+from opslib.domain.launch_events import LaunchEvent, UnitSeen
+from opslib.errors import OpslibError
+from opslib.workflow.launch import parse_watch_line, show_unit, utc_now, watch_arguments
+
+_END_S = 5.0
+
+
+class Watched:
+    """What was seen of a service so far; filled by a thread while its `with` block lasts."""
+
+    def __init__(self, host: Host, unit: str) -> None:
+        self._host = host
+        self._unit = unit
+        self.events: list[LaunchEvent] = []
+
+    def look(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+        """Ask systemd once more; says nothing where the host can't be asked."""
+        with suppress(OpslibError):
+            status = show_unit(self._host, self._unit)
+            self.events.append(UnitSeen(at=clock(), status=status))
+
+
+@contextmanager
+def watched_service(host: Host, unit: str, *, port: int, health_path: str = "/health") -> Iterator[Watched]:
+    """Systemd's answers and `/health`'s, as the program `watch` on the host tells them, while the block lasts."""
+    watched = Watched(host, unit)
+    arguments = watch_arguments(unit, port=port, health_path=health_path, after_cursor="", has_gpus=False)
+    arguments["journal"] = None
+    with host.stream_program("watch", arguments, sudo=host.settings.sudo) as stream:
+
+        def read() -> None:
+            with suppress(OpslibError, OSError, ValueError):  # closed, or the link is lost: what was seen remains
+                for line in stream:
+                    if event := parse_watch_line(line):
+                        watched.events.append(event)
+
+        thread = threading.Thread(target=read, name="opslib-watched", daemon=True)
+        thread.start()
+        try:
+            yield watched
+        finally:
+            stream.close()
+            thread.join(_END_S)
