@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from opslib.domain.diagnosis import Diagnosis, diagnose
 from opslib.domain.diagnosis_catalogue import cause_entry
+from opslib.domain.diagnosis_quote import quote_decisive
 from opslib.domain.facts.gpu import (
     Gpu,
     GpuProcess,
@@ -192,7 +193,7 @@ def judge(evidence: Evidence, *, port: int | None = None) -> Diagnosis:
         return _with(
             diagnosis, _HELD, " ".join(_holds(process, evidence) for process in evidence.foreign_gpu_processes)
         )
-    return diagnosis
+    return diagnosis.model_copy(update={"summary": f"{diagnosis.summary} {quote_decisive(diagnosis)}".rstrip()})
 
 
 def _with(diagnosis: Diagnosis, cause: str, who: str) -> Diagnosis:
