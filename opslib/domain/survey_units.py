@@ -98,7 +98,7 @@ def _active(reading: UnitReading, status: UnitStatus, running_s: float | None) -
 
 def _restarted(n_restarts: int, age: str, running_s: float, trouble: str) -> Verdict:
     """A unit that systemd had to start again; `trouble` says that it does not answer."""
-    times = f"{n_restarts} restart{'s' if n_restarts != 1 else ''}"
+    times = _times(n_restarts)
     if not trouble and running_s >= RECENT_S:
         return Verdict(state=State.OK, words=f"ready for {age}, {times} before")
     if not trouble:
@@ -124,15 +124,16 @@ def _activating(status: UnitStatus, now: datetime) -> Verdict:
         loop = "crash-looping" if status.n_restarts >= LOOP_RESTARTS else "crashed, about to be restarted"
         ended = _seconds(status.exec_main_exit_at, now)
         ago = f" {age_words(ended)} ago" if ended is not None else ""
-        before = f", {status.n_restarts} restarts before" if status.n_restarts else ""
+        before = f", {_times(status.n_restarts)} before" if status.n_restarts else ""
         words = f"{loop}: {status.exit_words or status.result}{ago}{before}"
         return Verdict(state=State.CRITICAL, words=words, next_step=_INVESTIGATE)
-    if status.sub_state == "start-pre":
-        words = "waits in ExecStartPre (for GPU memory to be released?)"
-        if status.n_restarts:
-            words += f" after {status.n_restarts} restarts"
-        return Verdict(state=State.WARNING, words=words, next_step="journalctl -u {unit} -n 20")
-    return Verdict(state=State.WARNING, words=f"is activating ({status.sub_state})", next_step="ask again in a minute")
+    waits = "waits in ExecStartPre (for GPU memory to be released?)"
+    words = waits if status.sub_state == "start-pre" else f"is activating ({status.sub_state})"
+    if status.n_restarts:
+        words = f"crashed, its restart {status.n_restarts} {words}"
+        return Verdict(state=State.CRITICAL, words=words, next_step=_INVESTIGATE)
+    step = "journalctl -u {unit} -n 20" if status.sub_state == "start-pre" else "ask again in a minute"
+    return Verdict(state=State.WARNING, words=words, next_step=step)
 
 
 def _failed(reading: UnitReading, status: UnitStatus, now: datetime) -> Verdict:
@@ -140,7 +141,7 @@ def _failed(reading: UnitReading, status: UnitStatus, now: datetime) -> Verdict:
     ago = f" {age_words(ended)} ago" if ended is not None else ""
     how = status.exit_words or status.result
     if status.result == "start-limit-hit" or is_start_limit_hit(reading.show, status):
-        words = f"failed, start limit hit after {status.n_restarts} restarts: {how}{ago}"
+        words = f"failed, start limit hit after {_times(status.n_restarts)}: {how}{ago}"
         return Verdict(state=State.CRITICAL, words=words, next_step=_INVESTIGATE)
     result = f" ({status.result})" if status.result not in {"", "exit-code", "signal", how} else ""
     return Verdict(state=State.CRITICAL, words=f"failed{ago}: {how}{result}", next_step=_INVESTIGATE)
@@ -195,6 +196,10 @@ def _with_port(
             state=State.CRITICAL, words=words, next_step=f"stop {process.unit}, or give the engine another port"
         )
     return verdict
+
+
+def _times(n_restarts: int) -> str:
+    return f"{n_restarts} restart{'' if n_restarts == 1 else 's'}"
 
 
 def _seconds(at: datetime | None, now: datetime) -> float | None:

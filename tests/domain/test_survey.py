@@ -10,7 +10,8 @@ from opslib.domain.host import HostSettings
 from opslib.domain.states import State
 from opslib.domain.survey import age_words, unreached
 from opslib.domain.survey_checks import judge_survey
-from opslib.domain.survey_reading import parse_survey, survey_program
+from opslib.domain.survey_reading import HealthReading, UnitReading, parse_survey, survey_program
+from opslib.domain.survey_units import judge_unit
 from opslib.errors import UnexpectedAnswer
 
 CASES = Path(__file__).parents[1] / "cases" / "survey"
@@ -52,6 +53,24 @@ def test_case(name):
     assert topic.state is survey.state
     if "next_step" in expected:
         assert survey.next_step == expected["next_step"]
+
+
+REAL = [
+    ("clean-stop", "ok", "vllm-tiny is stopped"),
+    ("exec-203", "critical", "vllm-tiny crashed, about to be restarted: exited with status 203 11 min ago, 1 restart before"),
+    ("healthy", "critical", 'vllm-tiny "active" for 31 min, but /health closed'),
+    ("port-in-use", "critical", "vllm-tiny crashed and restarted 19 min ago (1 restart), /health closed"),
+    ("start-pre-guard-timeout", "critical", "vllm-tiny crashed, its restart 1 waits in ExecStartPre (for GPU memory to be released?)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "state", "words"), REAL)
+def test_answers_of_a_real_systemd(name, state, words):
+    """What real units answered, with a closed /health beside it, is never called healthy."""
+    show = (CASES.parent / "systemd" / f"real-{name}.show.txt").read_text()
+    reading = UnitReading(id="x", show=show, engine="vllm", port=8000, health=HealthReading(problem="closed"))
+    unit = judge_unit(reading, host="gpu-a", now=datetime.fromisoformat("2026-11-29T16:00:00Z"))
+    assert (unit.state.value, unit.summary) == (state, words)
 
 
 def test_every_case_states_its_rule():

@@ -213,7 +213,8 @@ def test_a_unit_on_a_real_systemd(debian):
             survey, _ = wait_for(
                 lambda: survey_host(host, ["vllm-survey"]), lambda survey: survey.units[0].status.n_restarts > 0
             )
-            assert survey.units[0].summary.startswith("vllm-survey crashed and restarted")
+            assert survey.units[0].state is State.CRITICAL
+            assert survey.units[0].summary.startswith("vllm-survey crashed")
         finally:
             host.run(["systemctl", "stop", "--", "vllm-survey"], sudo=True, timeout_s=90)
             host.run(["rm", "--", f"{settings.unit_dir}/vllm-survey.service"], sudo=True)
