@@ -18,6 +18,8 @@ HOST_COLUMNS = ("host", "state", "what it says", "GPUs", "models free", "up")
 UNIT_COLUMNS = ("host", "state", "unit", "it is", "model", "port", "engine")
 GPU_COLUMNS = ("host", "GPU", "used GiB", "of", "held by", "pid", "unit", "user", "for")
 CHECK_COLUMNS = ("topic", "state", "finding")
+# what is typed -> the runbook that it runs
+_RUNBOOKS = {"opslib run investigate-crash": "40-investigate-crash", "opslib run launch": "30-launch"}
 _LEAST = 24  # characters that the widest column keeps
 
 
@@ -80,14 +82,17 @@ def _finding_html(host: str, check: SurveyCheck) -> str:
 
 def _step_html(step: str) -> str:
     is_command = step.startswith(("opslib ", "systemctl ", "journalctl ", "systemd-analyze ", "ssh-keygen "))
-    return f"<code>{escape(step)}</code>" if is_command else escape(step)
+    shown = f"<code>{escape(step)}</code>" if is_command else escape(step)
+    runbook = next((name for command, name in _RUNBOOKS.items() if step.startswith(command)), "")
+    return f'<a href="{runbook}.ipynb">{runbook}</a>, or {shown}' if runbook else shown
 
 
 def _finding_text(host: str, check: SurveyCheck) -> str:
     lines = _wrapped(f"{state_text(check.state)}  {host}: {check.summary}", "  ")
     lines += [line for text in check.evidence if text not in check.summary for line in _wrapped(f"  | {text}", "  | ")]
     if check.next_step:
-        lines += _wrapped(f"  next: {check.next_step}", "        ")
+        step = f"  next: {check.next_step}"
+        lines += [step] if "`" in step else _wrapped(step, "        ")  # a command is to be copied whole
     return "\n".join(lines)
 
 

@@ -4,9 +4,10 @@ import json
 import shutil
 import subprocess
 
+from opslib.domain.survey import unreached
 from opslib.views.survey import WIDTH, attention, checks_table, gpus_table, hosts_table, units_table
 from tests.conftest import not_here
-from tests.domain.test_survey import judge
+from tests.domain.test_survey import AT, judge
 
 
 def test_every_view_names_its_hosts_and_fits():
@@ -69,3 +70,15 @@ def test_chromium_draws_the_table(tmp_path):
     ]
     dom = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
     assert int(dom.partition("<title>")[2].partition("</title>")[0]) <= 1000
+
+
+def test_a_crash_leads_to_the_runbook_that_continues():
+    """The page links the runbook and says its command with host and unit; a command in a hint is never broken."""
+    shown = attention(
+        [judge({"show": {"NRestarts": "1"}, "unit": {"health": {"status_code": None, "problem": "closed"}}})]
+    )
+    assert '<a href="40-investigate-crash.ipynb">' in shown.html
+    assert "opslib run investigate-crash -p host=gpu-a -p unit=vllm-minimax" in shown.text
+    hint = f"only when it is right: `ssh-keygen -R 'gpu-e' -f {'/long' * 30}`"
+    refused = unreached("gpu-e", "changed", hint, surveyed_at=AT, duration_s=0.1, is_refused=True)
+    assert hint in attention([refused]).text
