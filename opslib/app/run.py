@@ -28,6 +28,7 @@ class SectionResult(Value):
     is_headline: bool = False  # part of the sentence of a good outcome
     is_final: bool = True  # False: critical, but a later section may cure it (a crash with a remedy)
     exit_code: int | None = None  # where it isn't the state's own: 4 for a refusal
+    cause: str | None = None  # the failure catalogue's id of what went wrong
 
 
 class Run:
@@ -91,7 +92,10 @@ class Run:
         """Close the record with its outcome."""
         stopper = self.results.get(self.stopped_by or "")
         code = stopper.exit_code if stopper else None
-        self.record = self.record.finished(outcome, datetime.now(UTC)).model_copy(update={"exit_code": code})
+        causes = [result.cause for result in self.results.values() if result.cause]
+        cause = stopper.cause if stopper else causes[-1] if causes else None
+        self.record = self.record.finished(outcome, datetime.now(UTC))
+        self.record = self.record.model_copy(update={"exit_code": code, "cause": cause})
         self.folder.write_record(self.record)
         self.tell("outcome", outcome.reason, state=outcome.state)
 

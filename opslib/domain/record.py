@@ -42,6 +42,7 @@ class RunRecord(Value):
     opslib_version: str = __version__
     sections: tuple[SectionRecord, ...] = ()
     outcome: Outcome | None = None
+    cause: str | None = None  # the failure catalogue's id of what stopped the run, or of what was cured
     status: Literal["running", "finished", "interrupted"] = "running"
     exit_code: int | None = None  # where it isn't the outcome's own: 4 for a refusal
 

@@ -18,7 +18,7 @@ def check_steadiness(events: Iterable[LaunchEvent], *, unit: str, invocation_id:
     counts where none is given.
     """
     seen = list(events)
-    units = [event.status for event in seen if isinstance(event, UnitSeen)]
+    units = [event.status for event in seen if isinstance(event, UnitSeen) and event.status.is_installed]
     codes = [event.status_code for event in seen if isinstance(event, HealthSeen)]
     invocation_id = invocation_id or (units[0].invocation_id if units else "")
     for status in units:
@@ -38,7 +38,7 @@ def _ended(status: UnitStatus, invocation_id: str) -> str:
     if status.active_state == "failed" or status.result not in {"", "success"}:
         return f"has ended: systemd says {status.active_state}, result {status.result}"
     if status.active_state in {"inactive", "deactivating"}:
-        return "has ended, and systemd calls it a success"
+        return "has ended while it was measured, and systemd calls it a success"
     return f"is {status.active_state} ({status.sub_state})"
 
 

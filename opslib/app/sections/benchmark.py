@@ -7,28 +7,54 @@ from typing import Any
 from opslib.app.run import Run, SectionResult
 from opslib.app.screen import Screen
 from opslib.app.section import Answer, waiting_section
+from opslib.app.sections.crash import explain
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
+from opslib.domain.launch import LaunchStatus
+from opslib.domain.states import CheckResult, State, worst
+from opslib.domain.steadiness import check_steadiness
 from opslib.views.benchmark import COLUMNS, BenchmarkView, level_row
 from opslib.views.figures import figure_display
 from opslib.views.shown import Shown
 from opslib.workflow.benchmark import run_benchmark
+from opslib.workflow.launch import pause
+from opslib.workflow.steadiness import watched_service
 
 FIGURE = "benchmark.png"
+_SETTLE_S = 1.0  # a service that fails requests may be just about to end
 
 
 @waiting_section("benchmark")
 async def benchmark(run: Run) -> Answer:
     """Throughput and latencies at each concurrency level, measured on the host."""
-    report = await asyncio.to_thread(_measure, run)
+    report, steady = await asyncio.to_thread(_measure, run)
     run.answers["benchmark"] = report
     view = BenchmarkView(report, has_figure=False)
     rows = [[str(cell) for cell in level_row(level)] for level in report.levels]
     run.tell("table", report.summary, section="benchmark", columns=list(COLUMNS), rows=rows)
     if report.levels:
         _show_figure(run, report)
-    value = report.model_dump(mode="json")
-    result = SectionResult(state=report.state, summary=report.summary, value=value, is_headline=True)
-    return result, Shown(view.html, view.text)
+    return _judged(run, report, steady), Shown(view.html, view.text)
+
+
+def _judged(run: Run, report: BenchmarkReport, steady: CheckResult) -> SectionResult:
+    """The figures, and whether the service stayed well meanwhile; one that ended has a cause."""
+    value = {**report.model_dump(mode="json"), "steadiness": steady.model_dump(mode="json")}
+    if steady.state is State.CRITICAL:
+        _, diagnosis = explain(run, _invocation(run))
+        value["diagnosis"] = diagnosis.model_dump(mode="json")
+        summary = f"{steady.summary}: {diagnosis.cause}: {diagnosis.summary}"
+        cause = None if diagnosis.cause in {"none", "unknown"} else diagnosis.cause
+        return SectionResult(state=State.CRITICAL, summary=summary, value=value, cause=cause)
+    is_steady = steady.state is not State.WARNING
+    summary = report.summary if is_steady else f"{report.summary}; {steady.summary}"
+    state = report.state if is_steady else worst([report.state, steady.state])
+    return SectionResult(state=state, summary=summary, value=value, is_headline=True)
+
+
+def _invocation(run: Run) -> str:
+    """The start that serves, where this run has launched it; "" otherwise."""
+    status: LaunchStatus | None = run.answers.get("launch")
+    return status.invocation_id if status else ""
 
 
 def _show_figure(run: Run, report: BenchmarkReport) -> None:
@@ -38,7 +64,18 @@ def _show_figure(run: Run, report: BenchmarkReport) -> None:
     Screen().paint(figure)
 
 
-def _measure(run: Run) -> BenchmarkReport:
+def _measure(run: Run) -> tuple[BenchmarkReport, CheckResult]:
+    """The sweep, with an eye on the service as long as it lasts."""
+    unit = run.parameters.unit
+    with watched_service(run.host, unit, port=run.parameters.port) as watched:
+        report = _sweep(run)
+        if report.state is not State.OK:
+            pause(_SETTLE_S)
+            watched.look()
+    return report, check_steadiness(watched.events, unit=unit, invocation_id=_invocation(run))
+
+
+def _sweep(run: Run) -> BenchmarkReport:
     parameters = run.parameters
 
     def progress(event: Mapping[str, Any] | BenchmarkLevel) -> None:

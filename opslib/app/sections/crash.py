@@ -11,6 +11,7 @@ from opslib.app.sections.install import install_answer, shown_diff
 from opslib.app.sections.launch import launch_once
 from opslib.app.sections.memory import host_plan
 from opslib.domain.diagnosis import Diagnosis
+from opslib.domain.diagnosis_quote import attempts_in_words
 from opslib.domain.engine_figures import EngineFigures, read_figures
 from opslib.domain.launch import LaunchState, LaunchStatus
 from opslib.domain.memory_observed import observe_launch
@@ -19,9 +20,11 @@ from opslib.domain.states import State
 from opslib.errors import ConsentMissing
 from opslib.views.diagnosis import diagnosis_panel
 from opslib.views.panels import answer_panel, plan_panel
+from opslib.workflow.attempts import follow_attempts
 from opslib.workflow.facts import gather_unit_status
 from opslib.workflow.install import apply_plan, plan_engine_flag, read_unit_text
 from opslib.workflow.investigate import Evidence, gather_evidence, judge, wait_until_ended
+from opslib.workflow.launch import Start
 from opslib.workflow.running import running_flags
 
 NOTHING = "nothing crashed"
@@ -33,7 +36,8 @@ def investigate(run: Run) -> Answer:
     status: LaunchStatus | None = run.answers.get("launch")
     if status is not None and status.state is LaunchState.READY:
         return SectionResult(state=State.OK, summary=NOTHING), answer_panel(run.alias, State.OK, NOTHING)
-    return investigate_start(run, _failed_invocation(run, status))
+    is_over = status is None or status.crash is not None
+    return investigate_start(run, _failed_invocation(run, status), is_over=is_over)
 
 
 def _failed_invocation(run: Run, status: LaunchStatus | None) -> str | None:
@@ -42,16 +46,11 @@ def _failed_invocation(run: Run, status: LaunchStatus | None) -> str | None:
     return (status.crash.invocation_id if status.crash else "") or status.invocation_id or None
 
 
-def investigate_start(run: Run, invocation_id: str | None) -> Answer:
-    """The evidence and verdict of one start."""
-    unit, port = run.parameters.unit, getattr(run.parameters, "port", None)
-    if invocation_id:
-        wait_until_ended(run.host, unit, invocation_id)
-    evidence = gather_evidence(
-        run.host, unit, invocation_id, port=port, has_gpus=bool(getattr(run.parameters, "gpus", True))
-    )
-    keep_evidence(run, evidence)
-    diagnosis = judge(evidence, port=port)
+def investigate_start(run: Run, invocation_id: str | None, *, is_over: bool = True) -> Answer:
+    """The evidence and verdict of one start; one that is over is waited for, so that its journal is whole."""
+    if invocation_id and is_over:
+        wait_until_ended(run.host, run.parameters.unit, invocation_id)
+    evidence, diagnosis = explain(run, invocation_id)
     run.answers["evidence"], run.answers["diagnosis"] = evidence, diagnosis
     state = {"none": State.OK, "unknown": State.UNKNOWN}.get(diagnosis.cause, State.CRITICAL)
     summary = f"{diagnosis.cause} ({diagnosis.confidence} confidence): {diagnosis.summary}"
@@ -59,8 +58,35 @@ def investigate_start(run: Run, invocation_id: str | None) -> Answer:
     run.tell("evidence", "quoted from the failed invocation's journal", section="investigate", lines=quoted[:4])
     is_cured_later = run.record.runbook == "90-deploy"
     value = {"diagnosis": diagnosis.model_dump(mode="json"), "missing": list(evidence.missing)}
-    result = SectionResult(state=state, summary=summary, value=value, is_final=not is_cured_later)
+    cause = diagnosis.cause if state is State.CRITICAL else None
+    result = SectionResult(state=state, summary=summary, value=value, is_final=not is_cured_later, cause=cause)
     return result, diagnosis_panel(run.alias, state, diagnosis, missing=evidence.missing)
+
+
+def explain(run: Run, invocation_id: str | None) -> tuple[Evidence, Diagnosis]:
+    """Why a start failed: its evidence, kept in the record, and the verdict, over all starts where systemd goes on."""
+    unit, port = run.parameters.unit, getattr(run.parameters, "port", None)
+    evidence = gather_evidence(
+        run.host, unit, invocation_id, port=port, has_gpus=bool(getattr(run.parameters, "gpus", True))
+    )
+    keep_evidence(run, evidence)
+    diagnosis = judge(evidence, port=port)
+    start: Start | None = run.answers.get("start")
+    if start and invocation_id and _is_started_again(evidence):
+        attempts = follow_attempts(run.host, start)
+        told = attempts_in_words(attempts.diagnosis, has_given_up=attempts.has_given_up)
+        invocations = attempts.diagnosis.invocations
+        diagnosis = diagnosis.model_copy(
+            update={"summary": f"{diagnosis.summary} {told}".rstrip(), "invocations": invocations}
+        )
+    return evidence, diagnosis
+
+
+def _is_started_again(evidence: Evidence) -> bool:
+    """Whether systemd has gone on to another start within the seconds since this one failed: a fast crash loop."""
+    status = evidence.status
+    is_other = status is not None and status.invocation_id not in {"", evidence.invocation_id}
+    return is_other or (status is not None and status.result == "start-limit-hit")
 
 
 def keep_evidence(run: Run, evidence: Evidence) -> None:
@@ -101,7 +127,7 @@ async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
     proposed = host_plan(run).remedy(diagnosis.cause, observe_launch(_figures(run.answers["evidence"])))
     n_restarts = run.answers.get("n_remedies", 0)
     if proposed is None:
-        return _no_remedy(run, diagnosis, "no computed remedy; see what the diagnosis says")
+        return _no_remedy(run, diagnosis, "")
     plan = plan_engine_flag(run.host, unit=run.parameters.unit, name=proposed.flag, value=proposed.value)
     if n_restarts >= run.parameters.max_restarts:
         return _no_remedy(run, diagnosis, f"the budget of {run.parameters.max_restarts} relaunches is used up")
@@ -126,9 +152,14 @@ def _figures(evidence: Evidence) -> EngineFigures:
 
 
 def _no_remedy(run: Run, diagnosis: Diagnosis, why: str) -> Answer:
-    told = [f"{entry}" for entry in diagnosis.remedies]
-    summary = f"{diagnosis.cause}: {diagnosis.summary} ({why})"
-    result = SectionResult(state=State.CRITICAL, summary=summary, value={"diff": "", "why": why})
+    told = [f"{way.text} {way.command and f'({way.command})'}".strip() for way in diagnosis.remedies]
+    summary = f"{diagnosis.cause}: {diagnosis.summary}{f' Next: {told[0]}' if told else ''}{f' ({why})' if why else ''}"
+    status: LaunchStatus | None = run.answers.get("launch")
+    if status is not None and status.crash is None:  # it hangs, or only its time was up
+        stop = f"It still runs: sudo systemctl stop {run.parameters.unit}"
+        summary = f"{run.results['launch'].summary}. {summary} {stop}"
+    cause = None if diagnosis.cause in {"none", "unknown"} else diagnosis.cause
+    result = SectionResult(state=State.CRITICAL, summary=summary, value={"diff": "", "why": why}, cause=cause)
     return result, answer_panel(run.alias, State.CRITICAL, summary, notes=told)
 
 

@@ -50,6 +50,8 @@ def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:
         "elapsed_s": round(status.elapsed_s, 2),
         "invocation_id": status.invocation_id,
         "n_restarts": status.n_restarts,
+        "n_links_lost": status.n_links_lost,
+        "unheard_s": round(status.unheard_s, 2),
         "crash": crash.model_dump(mode="json") if crash else None,
         "crash_seen_after_s": delay_s,
         "timeline": [{"at_s": round(at_s, 2), "seen": text} for at_s, text in panel.timeline],
@@ -59,7 +61,9 @@ def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:
 def _summary(run: Run, status: LaunchStatus) -> str:
     unit = run.parameters.unit
     if status.state is LaunchState.READY:
-        return f"{unit} is ready: {status.reason}"
+        return f"{unit} is ready: {status.reason}{_lost(status)}"
+    if status.state is LaunchState.TIMED_OUT:
+        return f"{unit} is not ready after {status.elapsed_s:.0f} s: {status.reason}"
     crash = status.crash
     if crash and crash.died_at:
         delay_s = (crash.seen_at - crash.died_at).total_seconds()
@@ -67,5 +71,15 @@ def _summary(run: Run, status: LaunchStatus) -> str:
     return f"{unit} {status.state.value}: {status.reason}"
 
 
+def _lost(status: LaunchStatus) -> str:
+    """What is said of a link that failed meanwhile."""
+    if not status.n_links_lost:
+        return ""
+    times = "once" if status.n_links_lost == 1 else f"{status.n_links_lost} times"
+    for_s = f"for {status.unheard_s:.0f} s"
+    return f"; the link was lost {times}, {for_s}, and the journal was read on from where it was"
+
+
 def _may_be_cured(run: Run, status: LaunchStatus) -> bool:
-    return status.crash is not None and run.record.runbook == "90-deploy"
+    """Whether the runbook goes on to ask why, and what would cure it; a start that only hangs has a cause as well."""
+    return status.state is not LaunchState.READY and run.record.runbook == "90-deploy"

@@ -4,6 +4,7 @@ from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
 from opslib.domain.checkpoint import CheckpointReport
 from opslib.domain.memory import MemoryPlan
+from opslib.domain.states import State
 from opslib.views.panels import answer_panel
 from opslib.workflow.plan import HostPlan, plan_for_host
 from opslib.workflow.verify import checkpoint_path, verify_checkpoint
@@ -19,10 +20,17 @@ def plan_memory(run: Run) -> Answer:
     memory = plan.memory
     notes = _notes(memory)
     value = memory.model_dump(mode="json")
-    result = SectionResult(state=memory.state, summary=memory.summary, value=value)
+    cause = _cause(plan) if memory.state is State.CRITICAL else None
+    result = SectionResult(state=memory.state, summary=memory.summary, value=value, cause=cause)
     rows = term_rows(memory)
     run.tell("table", memory.summary, section="plan-memory", columns=list(COLUMNS[:4]), rows=[row[:4] for row in rows])
     return result, answer_panel(run.alias, memory.state, memory.summary, rows=rows, columns=COLUMNS, notes=notes)
+
+
+def _cause(plan: HostPlan) -> str | None:
+    """What would stop the launch; a flag that the engine doesn't know does so before any memory is asked for."""
+    is_refused = any(finding.state is State.CRITICAL for finding in plan.flags.findings)
+    return "configuration/bad-argument" if is_refused else plan.memory.cause
 
 
 def host_plan(run: Run) -> HostPlan:

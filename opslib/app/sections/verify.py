@@ -25,8 +25,9 @@ def verify_download(run: Run) -> Answer:
         run.tell("line", f"{finding.path}: {finding.detail}", section="verify-download", state=finding.state)
     value = report.model_dump(mode="json", exclude={"config"})
     shown = answer_panel(run.alias, report.state, report.summary, rows=rows, columns=COLUMNS, notes=notes)
+    is_headline = run.record.runbook == "10-verify-download"
     result = SectionResult(
-        state=report.state, summary=report.summary, value=value, is_headline=run.record.runbook == "10-verify-download"
+        state=report.state, summary=report.summary, value=value, is_headline=is_headline, cause=report.cause
     )
     return result, shown
 
