@@ -1,5 +1,6 @@
 """Name the first cause of a failed start, with the lines that decide it; "unknown" rather than a guess."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -129,13 +130,19 @@ def _verdict(
         cause=cause,
         confidence=_confidence(decisive, verdict),
         summary=" ".join(words for words in said if words),
-        evidence=tuple(_quote(run.lines[match.position]) for match in same[:_MAX_QUOTED]),
+        evidence=_distinct([_quote(run.lines[match.position]) for match in same]),
         consequences=_consequences(run, {match.position for match in same}),
         ruled_out=_ruled_out(verdict, decisive, verdicts),
         remedies=entry.remedies_for(captured),
         invocations=invocations,
         captured=captured,
     )
+
+
+def _distinct(quotes: list[Evidence]) -> tuple[Evidence, ...]:
+    """Each sentence once, the earliest: ranks say the same with other numbers."""
+    first = {re.sub(r"\d+", "#", quote.text): quote for quote in reversed(quotes)}
+    return tuple(sorted(first.values(), key=quotes.index))[:_MAX_QUOTED]
 
 
 def _confidence(decisive: Match, verdict: RunVerdict) -> Confidence:
