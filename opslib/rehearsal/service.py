@@ -101,8 +101,10 @@ class Service:
             self._enter_dead("start-limit-hit", allow_restart=False)
             return "failed"
         self.invocation_id = secrets.token_hex(16)
-        self.result = "success"
-        self.children.main_pid, self._forbid_restart = 0, False
+        self.result, self._forbid_restart = "success", False
+        self.children.main_pid = 0
+        self.children.command_status.clear()  # so ExecMain* of a crash are gone as soon as the next start begins
+        self.main_status = ExecStatus()
         if self._flush_n_restarts:
             self.n_restarts, self._flush_n_restarts = 0, False
         self._stamp("Condition", "Assert")

@@ -90,14 +90,15 @@ def _character(code: int) -> str:
 
 
 def expand_specifiers(text: str, name: str) -> str:
-    """The text with %n, %N, %p, %i, %j, %H-free specifiers and %% replaced.
+    """The text with %n, %N, %p, %j, %i, the directories %t, %S, %C and %% replaced (systemd.unit(5), "Specifiers").
 
     >>> expand_specifiers("%i of %n is 100%%", "vllm@a.service")
     'a of vllm@a.service is 100%'
     """
     stem = name.rpartition(".")[0] or name
     prefix, _, instance = stem.partition("@")
-    values = {"n": name, "N": stem, "p": prefix, "i": instance, "I": instance, "%": "%", "t": "/run", "S": "/var/lib"}
+    values = {"n": name, "N": stem, "p": prefix, "j": prefix.rpartition("-")[2], "i": instance, "%": "%"}
+    values |= {"I": instance, "J": values["j"], "P": prefix, "t": "/run", "S": "/var/lib", "C": "/var/cache"}
     return re.sub(r"%(.)", lambda match: values.get(match[1], match[0]), text)
 
 
