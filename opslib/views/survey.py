@@ -28,14 +28,16 @@ def hosts_table(surveys: Sequence[HostSurvey]) -> Shown:
     summary = hosts_sentence(surveys)
     state = worst(survey.state for survey in surveys)
     rows = [_host_row(survey) for survey in surveys]
-    html = headline(state, summary) + table(rows, HOST_COLUMNS)
-    return Shown(html, f"{state_text(state)}  {summary}\n\n{fitted(rows, HOST_COLUMNS, 'what it says')}")
+    host = surveys[0].host if len(surveys) == 1 else ""
+    html = headline(state, summary, host=host) + table(rows, HOST_COLUMNS)
+    text = f"{state_text(state)}  {host}: {summary}" if host else f"{state_text(state)}  {summary}"
+    return Shown(html, f"{text}\n\n{fitted(rows, HOST_COLUMNS, 'what it says')}")
 
 
 def hosts_sentence(surveys: Sequence[HostSurvey]) -> str:
-    """How many hosts are in which state, and which of them aren't ok."""
+    """How many hosts are in which state, and which of them aren't ok; what it came to where there is one only."""
     if len(surveys) == 1:
-        return f"{surveys[0].host}: {surveys[0].summary}"
+        return surveys[0].summary
     parts = []
     for state in (State.CRITICAL, State.UNKNOWN, State.WARNING):
         named = [survey.host for survey in surveys if survey.state is state]
