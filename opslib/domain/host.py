@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Literal, Protocol, Self
+
+from pydantic import model_validator
 
 from opslib.domain.states import Value
 
@@ -42,7 +44,12 @@ class HostSettings(Value):
     identity_file: str | None = None
     known_hosts_file: str | None = None  # default: ~/.ssh/known_hosts
     labels: tuple[str, ...] = ()
-    sudo: bool = True  # whether privileged commands go through `sudo -n`; ignored for root
+    # Whether privileged commands go through `sudo -n`; ignored for root. "listed": the login may run only what
+    # `opslib sudoers` lists, so each command goes to sudo as it is, and no program does.
+    sudo: bool | Literal["listed"] = True
+    # Whose systemd: the machine's, or the login's own (`systemctl --user`, no sudo at all; needs `user` or the two
+    # directories below, which default to ~/.config/systemd/user and ~/.local/state/opslib then).
+    scope: Literal["system", "user"] = "system"
     unit_dir: str = "/etc/systemd/system"
     state_dir: str = "/var/lib/opslib"
     models_dir: str = "/srv/models"
@@ -50,6 +57,29 @@ class HostSettings(Value):
     python: str = "python3"
     is_rehearsal: bool = False
     environment: Mapping[str, str] = {}  # environment variables that the installed unit gives the engine
+
+    @property
+    def has_sudo(self) -> bool:
+        """Whether privileged commands go through `sudo -n`."""
+        return bool(self.sudo)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_login(cls, given: Any) -> Any:
+        """What follows from scope = "user": no sudo, and directories in the login's home."""
+        if not isinstance(given, Mapping) or given.get("scope") != "user":
+            return given
+        home = "/root" if given.get("user") == "root" else f"/home/{given.get('user')}"
+        own = {"sudo": False, "unit_dir": f"{home}/.config/systemd/user", "state_dir": f"{home}/.local/state/opslib"}
+        return {**own, **given}
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.scope == "user" and self.sudo:
+            raise ValueError('scope = "user" uses no sudo')
+        if self.scope == "user" and "/home/None/" in self.unit_dir + self.state_dir:
+            raise ValueError('scope = "user" needs user, or unit_dir and state_dir')
+        return self
 
 
 class WriteReceipt(Value):

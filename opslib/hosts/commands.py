@@ -5,8 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from opslib.domain.facts.scope import arguments_in_scope, in_scope
 from opslib.domain.host import CommandResult, HostSettings, WriteReceipt
-from opslib.errors import HostUnreachable, UnexpectedAnswer
+from opslib.errors import HostUnreachable, PrivilegeRefused, UnexpectedAnswer
 from opslib.hosts import files
 from opslib.hosts.pipes import LINK_TIMEOUT_S, Exchange, Lines, Pipe, exchange
 from opslib.hosts.program import program_input, program_vector
@@ -56,13 +57,15 @@ class CommandHost(ABC):
         sudo: bool = False,
     ) -> CommandResult:
         """Run one command and wait; see `Host.run`."""
-        return self._run(argv, input or b"", timeout_s=timeout_s, sudo=sudo, is_program=False)
+        vector = in_scope(checked_vector(argv), self._settings.scope)
+        return self._run(vector, input or b"", timeout_s=timeout_s, sudo=sudo, is_program=False)
 
     def run_program(
         self, main: str, arguments: Mapping[str, object], *, timeout_s: float = 60.0, sudo: bool = False
     ) -> CommandResult:
         """Run the module `opslib.onhost.<main>` on the host's own Python; see `Host.run_program`."""
-        given = program_input(main, arguments, link_timeout_s=LINK_TIMEOUT_S)
+        given = self._program_input(main, arguments)
+        self._refuse_unlisted(main, is_sudo=self._needs_sudo(sudo=sudo))
         return self._run(program_vector(self._settings.python), given, timeout_s=timeout_s, sudo=sudo, is_program=True)
 
     def stream(self, argv: Sequence[str], *, sudo: bool = False) -> Lines:
@@ -71,8 +74,9 @@ class CommandHost(ABC):
 
     def stream_program(self, main: str, arguments: Mapping[str, object], *, sudo: bool = False) -> Lines:
         """Start the module `opslib.onhost.<main>` and hand over its lines; see `Host.stream_program`."""
-        given = program_input(main, arguments, link_timeout_s=LINK_TIMEOUT_S)
+        given = self._program_input(main, arguments)
         is_sudo = self._needs_sudo(sudo=sudo)
+        self._refuse_unlisted(main, is_sudo=is_sudo)
         vector = english_vector(program_vector(self._settings.python))
 
         def explain(exit_status: int | None, error_text: str, is_lost: bool) -> None:
@@ -97,14 +101,21 @@ class CommandHost(ABC):
         """Give up the connection, if there is one."""
 
     def _needs_sudo(self, *, sudo: bool) -> bool:
-        return sudo and self._settings.sudo and not self._is_root
+        return sudo and self._settings.has_sudo and not self._is_root
+
+    def _refuse_unlisted(self, program: str, *, is_sudo: bool) -> None:
+        if is_sudo and self._settings.sudo == "listed":
+            raise PrivilegeRefused(
+                f'sudo refused: the program {program} is in no sudoers list (sudo = "listed")',
+                host=self._settings.alias,
+                hint="ask without sudo; the group systemd-journal may read the journal",
+            )
 
     def _run(
         self, argv: Sequence[str], given: bytes, *, timeout_s: float, sudo: bool, is_program: bool
     ) -> CommandResult:
         is_sudo = self._needs_sudo(sudo=sudo)
-        vector = bounded_vector(argv, timeout_s)
-        pipe = self._start(sudo_vector(vector) if is_sudo else vector)
+        pipe = self._start(self._vector(argv, timeout_s, is_sudo=is_sudo))
         began_at = time.monotonic()
         got = exchange(pipe, given, deadline=began_at + timeout_s + _LINK_MARGIN_S, is_held_open=is_program)
         result = CommandResult(
@@ -117,6 +128,16 @@ class CommandHost(ABC):
         raise_for_timeout(self._settings, result, timeout_s)
         self._raise_for_refusal(result.exit_status, result.error_text, is_sudo=is_sudo, is_program=is_program)
         return result
+
+    def _program_input(self, main: str, arguments: Mapping[str, object]) -> bytes:
+        scoped = arguments_in_scope(main, arguments, self._settings.scope)
+        return program_input(main, scoped, link_timeout_s=LINK_TIMEOUT_S)
+
+    def _vector(self, argv: Sequence[str], timeout_s: float, *, is_sudo: bool) -> list[str]:
+        if is_sudo and self._settings.sudo == "listed":  # its time is bounded by TIMEOUT in the sudoers file
+            return sudo_vector(checked_vector(argv))
+        vector = bounded_vector(argv, timeout_s)
+        return sudo_vector(vector) if is_sudo else vector
 
     def _exit_status(self, got: Exchange, pipe: Pipe, timeout_s: float) -> int:
         if got.exit_status is None:

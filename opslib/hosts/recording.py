@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from opslib.domain.facts.scope import arguments_in_scope, carried_vectors, in_scope
 from opslib.domain.host import CommandResult, Host, HostSettings, LineStream, WriteReceipt
 from opslib.domain.redaction import redact_value
 from opslib.errors import OpslibError
 from opslib.hosts import files
 from opslib.hosts.program import program_vector
-from opslib.hosts.transcript import carried_vectors
 
 Entry = dict[str, Any]
 
@@ -109,13 +109,13 @@ class RecordingHost:
 
     def _entry(self, argv: Sequence[str], *, sudo: bool, program: str | None = None) -> Entry:
         who = {"alias": self.settings.alias, "address": self.settings.address, "kind": self.kind}
-        return {**who, "argv": list(argv), "sudo": sudo, "program": program}
+        return {**who, "argv": list(in_scope(argv, self.settings.scope)), "sudo": sudo, "program": program}
 
     def _program_entry(self, main: str, arguments: Mapping[str, object], *, sudo: bool) -> Entry:
         if self._has_results:
             return {**self._entry((), sudo=sudo, program=main), "arguments": dict(arguments)}
         entry = self._entry(program_vector(self.settings.python), sudo=sudo, program=main)
-        carried = carried_vectors(main, arguments)
+        carried = carried_vectors(main, arguments_in_scope(main, arguments, self.settings.scope))
         return {**entry, "carried": carried} if carried else entry
 
     def _answered(self, entry: Entry, ask: Callable[[], CommandResult]) -> CommandResult:

@@ -3,7 +3,7 @@
 import hashlib
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 _SUBCOMMANDS = frozenset({"systemctl", "systemd-analyze", "loginctl", "ip", "git", "pip"})
@@ -79,18 +79,3 @@ def _value_shape(value: str) -> str:
     if value.startswith("/"):
         return "<path>"
     return "<number>" if re.fullmatch(r"-?[\d.]+", value) else "<value>"
-
-
-# programs whose arguments hold argument vectors that they run on the host: name -> where
-_CARRIED = {"watch": ("journal", "show", "gpu"), "survey": ("commands",), "supervise": ("argv",)}
-
-
-def carried_vectors(program: str, arguments: Mapping[str, object]) -> list[list[str]]:
-    """The argument vectors that an on-host program is told to run.
-
-    >>> carried_vectors("watch", {"show": ["systemctl", "show"], "gpu": None, "port": 8000})
-    [['systemctl', 'show']]
-    """
-    given = [arguments.get(name) for name in _CARRIED.get(program, ())]
-    flat = [vector for value in given for vector in (value.values() if isinstance(value, Mapping) else [value])]
-    return [[str(word) for word in vector] for vector in flat if isinstance(vector, list | tuple)]

@@ -9,6 +9,7 @@ from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.host import Host
 from opslib.domain.journal_text import parse_input
 from opslib.domain.states import Value
+from opslib.workflow.facts import journal_sudo
 from opslib.workflow.launch import Start, pause, show_unit, utc_now
 
 _POLL_S = 0.5
@@ -48,6 +49,6 @@ def follow_attempts(
         elif now - changed_at > timedelta(seconds=patience_s):
             break
     text = host.run(
-        journal_command(start.unit, after_cursor=start.cursor or None), sudo=host.settings.sudo, timeout_s=120.0
+        journal_command(start.unit, after_cursor=start.cursor or None), sudo=journal_sudo(host), timeout_s=120.0
     ).text
     return Attempts(status=status, diagnosis=diagnose(parse_input(text, "journal") if text else (), status=status))

@@ -4,6 +4,8 @@ from opslib.domain.facts import gpu, identity, ports, systemd
 from opslib.domain.host import CommandResult, Host
 from opslib.errors import UnexpectedAnswer
 
+_JOURNAL_READERS = frozenset({"root", "systemd-journal", "adm", "wheel"})
+
 
 def gather_identity(host: Host) -> identity.Identity:
     """Who answers: host name, boot id, login, kernel and the machine's time."""
@@ -17,9 +19,20 @@ def gather_unit_status(host: Host, unit: str) -> systemd.UnitStatus:
     return systemd.parse_unit_show(_answer(host, result))
 
 
+def may_read_journal(host: Host) -> bool:
+    """Whether the login itself may read the whole journal, by its groups (journalctl(1), "Access control")."""
+    groups = host.run(("id", "--groups", "--name")).text.split()
+    return not _JOURNAL_READERS.isdisjoint(groups)
+
+
+def journal_sudo(host: Host) -> bool:
+    """Whether sudo is needed, and there, to read the journal."""
+    return host.settings.has_sudo and not may_read_journal(host)
+
+
 def gather_listeners(host: Host, port: int) -> tuple[ports.Listener, ...]:
     """Who listens on TCP `port`; with the host's sudo, so that processes have names."""
-    result = host.run(ports.listeners_command(port), sudo=host.settings.sudo)
+    result = host.run(ports.listeners_command(port), sudo=host.settings.has_sudo)
     return ports.parse_listeners(_answer(host, result))
 
 

@@ -73,7 +73,7 @@ def unit_text_for(
 
 def read_unit_text(host: Host, unit: str) -> str | None:
     """The installed unit file's text, None where there is none."""
-    content = host.read_file(unit_path(host, unit), sudo=host.settings.sudo)
+    content = host.read_file(unit_path(host, unit), sudo=host.settings.has_sudo)
     return None if content is None else content.decode("utf-8", "surrogateescape")
 
 
@@ -109,12 +109,12 @@ def plan_engine_flag(host: Host, *, unit: str, name: str, value: str | None) -> 
 def _guard_steps(host: Host) -> list[Step]:
     directory, path = host.settings.state_dir, guard_path(host)
     steps: list[Step] = []
-    if not host.run(("test", "-d", directory), sudo=host.settings.sudo).is_success:
+    if not host.run(("test", "-d", directory), sudo=host.settings.has_sudo).is_success:
         make = ("mkdir", "--parents", "--mode=0755", directory)
         check = ("test", "-d", directory)
         steps.append(Step(title=f"create {directory}", command=make, check=check, undo=_typed(("rmdir", directory))))
     content = files("opslib.onhost").joinpath("gpu_guard.py").read_text("utf-8")
-    old = host.read_file(path, sudo=host.settings.sudo)
+    old = host.read_file(path, sudo=host.settings.has_sudo)
     if old != content.encode():
         before = None if old is None else old.decode("utf-8", "replace")
         change = FileChange(path=path, content=content, mode=0o755, diff=unified_diff(before, content, path))
@@ -158,7 +158,7 @@ def apply_plan(host: Host, plan: Plan, *, on_step: Callable[[StepResult], None] 
 
 
 def _apply(host: Host, step: Step) -> tuple[StepResult, WriteReceipt | None]:
-    sudo = step.sudo and host.settings.sudo
+    sudo = step.sudo and host.settings.has_sudo
     if step.file:
         content = step.file.content.encode("utf-8", "surrogateescape")
         receipt = host.write_file(step.file.path, content, mode=step.file.mode, owner=step.file.owner, sudo=sudo)
@@ -203,7 +203,7 @@ def undo(host: Host, report: ApplyReport) -> tuple[StepResult, ...]:
     """Bring back what an applied plan changed; stops at the first command that fails."""
     results: list[StepResult] = []
     for command in undo_commands(report.receipts):
-        result = host.run(command, sudo=host.settings.sudo)
+        result = host.run(command, sudo=host.settings.has_sudo)
         state = State.OK if result.is_success else State.CRITICAL
         results.append(StepResult(title=_typed(command), state=state, detail=result.error_text))
         if not result.is_success:

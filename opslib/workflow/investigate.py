@@ -23,6 +23,7 @@ from opslib.domain.host import Host
 from opslib.domain.journal_text import parse_input
 from opslib.domain.states import Value
 from opslib.errors import CommandTimedOut, OpslibError, Refused, UnexpectedAnswer
+from opslib.workflow.facts import journal_sudo
 from opslib.workflow.launch import pause, utc_now
 
 _MARGIN = timedelta(seconds=5)
@@ -63,11 +64,12 @@ class _Gatherer:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.missing: list[str] = []
+        self.journal_sudo = journal_sudo(host)
 
     def ask(self, what: str, argv: tuple[str, ...], *, sudo: bool, timeout_s: float = 30.0) -> str:
         """The command's standard output, "" where it can't be had."""
         try:
-            result = self.host.run(argv, sudo=sudo and self.host.settings.sudo, timeout_s=timeout_s)
+            result = self.host.run(argv, sudo=sudo and self.host.settings.has_sudo, timeout_s=timeout_s)
         except (Refused, CommandTimedOut, UnexpectedAnswer) as error:
             self.missing.append(f"{what}: {error.message}")
             return ""
@@ -102,7 +104,7 @@ def gather_evidence(
     gatherer = _Gatherer(host)
     since = None if invocation_id else clock() - timedelta(days=1)
     argv = journal_command(unit, invocation_id=invocation_id, since=since)
-    journal_text = gatherer.ask("journal", argv, sudo=True, timeout_s=_JOURNAL_TIMEOUT_S)
+    journal_text = gatherer.ask("journal", argv, sudo=gatherer.journal_sudo, timeout_s=_JOURNAL_TIMEOUT_S)
     journal = parse_input(journal_text, "journal") if journal_text else ()
     if not journal and not any(said.startswith("journal") for said in gatherer.missing):
         gatherer.missing.append("journal: no entries (rotated away, or the login may not read them)")
@@ -160,7 +162,7 @@ def _kernel_lines(gatherer: _Gatherer, journal: tuple[JournalEntry, ...]) -> tup
     if not times:
         return ()
     argv = kernel_command(min(times) - _MARGIN, max(times) + _MARGIN)
-    text = gatherer.ask("kernel messages", argv, sudo=True)
+    text = gatherer.ask("kernel messages", argv, sudo=gatherer.journal_sudo)
     return parse_input(text, "journal") if text else ()
 
 

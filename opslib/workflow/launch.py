@@ -27,6 +27,7 @@ from opslib.domain.launch import (
 )
 from opslib.domain.states import Value
 from opslib.errors import CouldNotFindOut, HostUnreachable, OpslibError, Refused, UnexpectedAnswer
+from opslib.workflow.facts import journal_sudo
 
 _SILENCE_S = 8.0  # four ticks: then the link counts as lost
 _RECONNECT_S = 2.0
@@ -66,7 +67,7 @@ def show_unit(host: Host, unit: str) -> UnitStatus:
 
 def journal_cursor(host: Host) -> str:
     """The cursor of the newest journal entry, "" where there is none or it may not be read."""
-    result = host.run(newest_entry_command(), sudo=host.settings.sudo)
+    result = host.run(newest_entry_command(), sudo=journal_sudo(host))
     lines = [line for line in result.stdout.splitlines() if line.startswith(b"{")]
     return parse_journal_entry(lines[-1]).cursor if lines else ""
 
@@ -164,7 +165,7 @@ def _events(
 ) -> Iterator[LaunchEvent]:
     """The events of one connection; ends with LinkLost, or silently at the deadline."""
     try:
-        with host.stream_program("watch", arguments, sudo=host.settings.sudo) as stream:
+        with host.stream_program("watch", arguments, sudo=journal_sudo(host)) as stream:
             yield from _read_events(stream, clock=clock, deadline=deadline)
     except HostUnreachable as error:
         yield LinkLost(at=clock(), reason=error.message)

@@ -9,7 +9,11 @@ from opslib.workflow.facts import gather_unit_status
 def running_argv(host: Host, unit: str) -> tuple[str, ...]:
     """The argument vector of the unit's main process, from the kernel; raises UnexpectedAnswer where none runs."""
     pid = gather_unit_status(host, unit).main_pid
-    content = host.read_file(f"/proc/{pid}/cmdline", sudo=host.settings.sudo) if pid else None
+    # Without sudo first: only a /proc mounted with hidepid hides it.
+    path = f"/proc/{pid}/cmdline"
+    content = host.read_file(path) if pid else None
+    if pid and not content and host.settings.sudo is True:
+        content = host.read_file(path, sudo=True)
     if not content:
         raise UnexpectedAnswer(f"{unit} has no main process", host=host.settings.alias)
     return tuple(word.decode("utf-8", "replace") for word in content.rstrip(b"\0").split(b"\0"))

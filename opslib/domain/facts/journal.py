@@ -106,8 +106,8 @@ def entry_of(fields: Mapping[str, object], *, index: int | None = None) -> Journ
         realtime_at=_time(fields.get("__REALTIME_TIMESTAMP")),
         pid=_number(fields.get("_PID") or fields.get("SYSLOG_PID")),
         identifier=_text(fields.get("SYSLOG_IDENTIFIER") or fields.get("_COMM")),
-        unit=_text(fields.get("UNIT") or fields.get("_SYSTEMD_UNIT")),
-        invocation_id=_text(fields.get("INVOCATION_ID") or fields.get("_SYSTEMD_INVOCATION_ID")),
+        unit=_text(_first(fields, "UNIT", "USER_UNIT", "_SYSTEMD_USER_UNIT", "_SYSTEMD_UNIT")),
+        invocation_id=_text(_first(fields, "INVOCATION_ID", "USER_INVOCATION_ID", "_SYSTEMD_INVOCATION_ID")),
         boot_id=_text(fields.get("_BOOT_ID")),
         transport=_text(fields.get("_TRANSPORT")),
         message_id=_text(fields.get("MESSAGE_ID")),
@@ -115,6 +115,10 @@ def entry_of(fields: Mapping[str, object], *, index: int | None = None) -> Journ
         job_result=_text(fields.get("JOB_RESULT")),
         line=index,
     )
+
+
+def _first(fields: Mapping[str, object], *names: str) -> object:
+    return next((fields[name] for name in names if fields.get(name)), None)
 
 
 def _text(value: object) -> str:
