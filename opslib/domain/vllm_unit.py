@@ -35,6 +35,7 @@ def render_vllm_unit(
     gpus: Sequence[int] = (),
     guard: GuardSettings | None = None,
     environment: Mapping[str, str] | None = None,
+    environment_file: str | None = None,
     user: str | None = None,
 ) -> str:
     """The text of a unit that serves one model; with no `gpus` (CPU engine) neither guard nor CUDA variables.
@@ -56,6 +57,7 @@ def render_vllm_unit(
         "Type=exec",
         *([f"User={user}"] if user else []),
         *(f"Environment={quote_word(f'{name}={value}', is_command=False)}" for name, value in variables.items()),
+        *([f"EnvironmentFile={environment_file}"] if environment_file else []),
         *([guard_line] if guard_line else []),
         render_exec_start([vllm, "serve", model_path, *flags]).rstrip("\n"),
         "Restart=on-failure",
@@ -71,6 +73,16 @@ def render_vllm_unit(
         "WantedBy=multi-user.target",
     ]
     return "\n".join(lines) + "\n"
+
+
+def render_environment_file(variables: Mapping[str, str]) -> str:
+    r"""The text of an EnvironmentFile= (systemd.exec(5)) that gives each variable its value unchanged.
+
+    >>> print(render_environment_file({"HF_TOKEN": 'a"b$c'}), end="")
+    HF_TOKEN="a\"b\$c"
+    """
+    escaped = str.maketrans({character: f"\\{character}" for character in '"\\`$'})
+    return "".join(f'{name}="{value.translate(escaped)}"\n' for name, value in variables.items())
 
 
 def _gpu_variables(gpus: Sequence[int]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from opslib.domain.host import Host, WriteReceipt
 from opslib.domain.plans import FileChange, Plan, Step
 from opslib.domain.states import State, Value
 from opslib.domain.unit_file import parse_unit_file, unified_diff
-from opslib.domain.vllm_unit import GuardSettings, render_vllm_unit
+from opslib.domain.vllm_unit import GuardSettings, render_environment_file, render_vllm_unit
 from opslib.errors import UnexpectedAnswer
 from opslib.workflow.facts import gather_unit_status
 
@@ -54,6 +54,7 @@ def unit_text_for(
     required_free_gib: float = 0.0,
     wait_s: int = 300,
     environment: Mapping[str, str] | None = None,
+    has_secrets: bool = False,
 ) -> str:
     """The unit that the kit would install on this host for these flags, with its guard where there are GPUs."""
     settings = host.settings
@@ -68,7 +69,13 @@ def unit_text_for(
         gpus=gpus,
         guard=guard if gpus else None,
         environment={**settings.environment, **(environment or {})},
+        environment_file=environment_path(host, unit) if has_secrets else None,
     )
+
+
+def environment_path(host: Host, unit: str) -> str:
+    """Where a unit's secret environment lies on a host, readable by root alone."""
+    return f"{host.settings.state_dir}/{unit_name(unit).removesuffix('.service')}.env"
 
 
 def read_unit_text(host: Host, unit: str) -> str | None:
@@ -77,14 +84,18 @@ def read_unit_text(host: Host, unit: str) -> str | None:
     return None if content is None else content.decode("utf-8", "surrogateescape")
 
 
-def plan_install(host: Host, *, unit: str, unit_text: str) -> Plan:
+def plan_install(host: Host, *, unit: str, unit_text: str, secrets: Mapping[str, str] | None = None) -> Plan:
     """What has to change on the host so that `unit` reads `unit_text`; empty when it already does.
 
-    The GPU guard is part of it where the unit names it.
+    The GPU guard is part of it where the unit names it, and so is the file of the `secrets` (environment variables).
     """
     steps: list[Step] = []
+    if secrets or guard_path(host) in unit_text:
+        steps += _directory_steps(host)
     if guard_path(host) in unit_text:
         steps += _guard_steps(host)
+    if secrets:
+        steps += _secret_steps(host, unit, secrets)
     old = read_unit_text(host, unit)
     if old != unit_text:
         path = unit_path(host, unit)
@@ -106,13 +117,27 @@ def plan_engine_flag(host: Host, *, unit: str, name: str, value: str | None) -> 
     return plan_install(host, unit=unit, unit_text=changed.render())
 
 
+def _directory_steps(host: Host) -> list[Step]:
+    directory = host.settings.state_dir
+    if host.run(("test", "-d", directory), sudo=host.settings.has_sudo).is_success:
+        return []
+    make, check = ("mkdir", "--parents", "--mode=0755", directory), ("test", "-d", directory)
+    return [Step(title=f"create {directory}", command=make, check=check, undo=_typed(("rmdir", directory)))]
+
+
+def _secret_steps(host: Host, unit: str, secrets: Mapping[str, str]) -> list[Step]:
+    """The environment file; its diff names the variables and never shows a value."""
+    path, content = environment_path(host, unit), render_environment_file(secrets)
+    if host.read_file(path, sudo=host.settings.has_sudo) == content.encode():
+        return []
+    diff = "".join([f"+++ {path} (mode 0600)\n", *(f"+{name}=[not shown]\n" for name in secrets)])
+    change = FileChange(path=path, content=content, mode=0o600, diff=diff)
+    return [Step(title=f"write {path} ({', '.join(secrets)})", file=change, undo=_typed(("rm", path)))]
+
+
 def _guard_steps(host: Host) -> list[Step]:
-    directory, path = host.settings.state_dir, guard_path(host)
+    path = guard_path(host)
     steps: list[Step] = []
-    if not host.run(("test", "-d", directory), sudo=host.settings.has_sudo).is_success:
-        make = ("mkdir", "--parents", "--mode=0755", directory)
-        check = ("test", "-d", directory)
-        steps.append(Step(title=f"create {directory}", command=make, check=check, undo=_typed(("rmdir", directory))))
     content = files("opslib.onhost").joinpath("gpu_guard.py").read_text("utf-8")
     old = host.read_file(path, sudo=host.settings.has_sudo)
     if old != content.encode():

@@ -143,3 +143,15 @@ def test_without_gpus_no_guard_is_written():
     plan = plan_install(host, unit="u", unit_text=text)
     assert [step.title.split()[0] for step in plan.steps] == ["install", "let"]
     assert "Environment=VLLM_CPU_KVCACHE_SPACE=1" in text
+
+
+def test_a_secret_goes_to_a_file_of_its_own_and_into_no_diff():
+    """A secret variable is written with mode 0600 beside the unit, and no diff or title shows its value."""
+    host = a_host()
+    text = unit_text_for(host, unit="vllm-a", model_path="/srv/models/a", flags=[], has_secrets=True)
+    plan = plan_install(host, unit="vllm-a", unit_text=text, secrets={"HF_TOKEN": "s3cr3t-value"})
+    step = next(step for step in plan.steps if step.file and step.file.path.endswith("/vllm-a.env"))
+    assert step.file.mode == 0o600
+    assert step.file.content == 'HF_TOKEN="s3cr3t-value"\n'
+    assert "EnvironmentFile=/var/lib/opslib/vllm-a.env" in text
+    assert "s3cr3t-value" not in plan.diff + text + "".join(step.title + step.undo for step in plan.steps)

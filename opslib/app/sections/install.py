@@ -4,9 +4,11 @@ from opslib.app.consent import ask_consent
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section, waiting_section
 from opslib.app.sections.memory import host_plan, serve_flags
+from opslib.domain.parameters import is_reference
 from opslib.domain.plans import Plan
 from opslib.domain.states import State
 from opslib.errors import ConsentMissing
+from opslib.records.secrets import resolve_reference
 from opslib.views.panels import answer_panel, plan_panel
 from opslib.workflow.install import ApplyReport, apply_plan, plan_install, unit_text_for
 from opslib.workflow.verify import checkpoint_path
@@ -19,13 +21,15 @@ def plan_unit(run: Run) -> Answer:
     run.answers["plan"] = plan
     summary = f"{len(plan.steps)} steps would change this host" if plan.steps else "nothing to change: it is installed"
     run.tell("diff", summary, section="plan-unit", state=State.OK, lines=shown_diff(plan).splitlines())
-    result = SectionResult(state=State.OK, summary=summary, value=plan.model_dump(mode="json"))
+    result = SectionResult(state=State.OK, summary=summary, value=plan_facts(plan))
     return result, plan_panel(run.alias, summary, shown_diff(plan), [step.title for step in plan.steps])
 
 
 def plan_for_unit(run: Run) -> Plan:
     """What installing the unit of this run's parameters would change."""
     parameters = run.parameters
+    secrets = {name: resolve_reference(value) for name, value in parameters.environment.items() if is_reference(value)}
+    plain = {name: value for name, value in parameters.environment.items() if name not in secrets}
     text = unit_text_for(
         run.host,
         unit=parameters.unit,
@@ -34,9 +38,24 @@ def plan_for_unit(run: Run) -> Plan:
         gpus=parameters.gpus,
         required_free_gib=host_plan(run).required_free_gib,
         wait_s=parameters.gpu_wait_s,
-        environment=parameters.environment,
+        environment=plain,
+        has_secrets=bool(secrets),
     )
-    return plan_install(run.host, unit=parameters.unit, unit_text=text)
+    return plan_install(run.host, unit=parameters.unit, unit_text=text, secrets=secrets)
+
+
+def plan_facts(plan: Plan) -> dict[str, object]:
+    """What the record keeps of a plan: its steps and diffs, not whole files."""
+    steps = [
+        {
+            "title": step.title,
+            "diff": step.file.diff if step.file else "",
+            "command": list(step.command or ()),
+            "undo": step.undo,
+        }
+        for step in plan.steps
+    ]
+    return {"title": plan.title, "steps": steps}
 
 
 def shown_diff(plan: Plan) -> str:
