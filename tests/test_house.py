@@ -72,7 +72,9 @@ def test_notebook_is_a_clean_copybook(path):
 def test_every_test_states_its_rule(path):
     """Every test function has a docstring, which states the rule that it holds."""
     tree = ast.parse(path.read_text())
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    owners = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    members = [node for owner in owners for node in owner.body]
+    functions = [node for node in members if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     silent = [f.name for f in functions if f.name.startswith("test_") and not ast.get_docstring(f)]
     assert silent == []
 
