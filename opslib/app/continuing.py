@@ -87,7 +87,9 @@ def filled_in(notebook: Path, given: Mapping[str, Any]) -> str:
     from papermill.parameterize import parameterize_notebook  # noqa: PLC0415 - takes a while, and most runs are good
 
     copybook = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
-    copybook.metadata["papermill"] = nbformat.NotebookNode()  # where it notes them a second time
+    copybook.metadata["papermill"] = nbformat.from_dict({})  # type: ignore[no-untyped-call]  # noted a second time there
+    for cell in copybook.cells:
+        cell.metadata.setdefault("tags", [])  # papermill asks each
     filled = parameterize_notebook(copybook, dict(given), kernel_name="python3", language="python")
     filled.metadata.pop("papermill", None)
     return str(nbformat.writes(filled)) + "\n"  # type: ignore[no-untyped-call]
