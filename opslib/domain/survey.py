@@ -47,6 +47,7 @@ class EngineUnit(Value):
     engine: str = ""
     model: str = ""
     port: int | None = None
+    listening_ports: tuple[int, ...] = ()  # of the unit's own processes
     health_status_code: int | None = None
     engine_version: str = ""
     running_s: float | None = None  # since the main process was started

@@ -128,8 +128,9 @@ def _disks(reading: SurveyReading) -> Iterator[SurveyCheck]:
 
 def _disk(role: str, name: str, disk: Filesystem) -> SurveyCheck:
     if disk.problem:
-        state = State.OK if role == "models" else State.UNKNOWN
-        step = "set models_dir in hosts.toml" if role == "models" else ""
+        is_absent = role == "models" and "does not answer" not in disk.problem  # nothing was downloaded there yet
+        state = State.OK if is_absent else State.UNKNOWN
+        step = "set models_dir in hosts.toml" if is_absent else "see `mount`, and the file server"
         return SurveyCheck(name=name, state=state, summary=f"{disk.path}: {disk.problem}", next_step=step)
     summary = f"{disk.path}: {disk.free_bytes / GIB:,.1f} of {disk.total_bytes / GIB:,.1f} GiB free"
     if role == "shm":

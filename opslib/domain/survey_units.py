@@ -35,6 +35,10 @@ def judge_unit(
     running_s = _seconds(status.exec_main_start_at, now) if status.is_running else None
     verdict = _verdict(reading, status, running_s, now)
     verdict = _with_port(verdict, reading, status, listeners, processes or {})
+    ports = _own_ports(status, listeners, processes or {})
+    if verdict.state is not State.OK and ports and reading.port is not None and reading.port not in ports:
+        words = f"{verdict.words}; it listens on {', '.join(map(str, ports))}, not on {reading.port}"
+        verdict = verdict.model_copy(update={"words": words})
     if status.need_daemon_reload and verdict.state is State.OK:
         words = f"{verdict.words}; its unit file changed on disk since"
         verdict = Verdict(state=State.WARNING, words=words, next_step="systemctl daemon-reload, then restart it")
@@ -48,6 +52,7 @@ def judge_unit(
         engine=reading.engine,
         model=reading.model,
         port=reading.port,
+        listening_ports=ports,
         health_status_code=reading.health.status_code if reading.health else None,
         engine_version=reading.version.version if reading.version else "",
         running_s=running_s,
@@ -196,6 +201,14 @@ def _with_port(
             state=State.CRITICAL, words=words, next_step=f"stop {process.unit}, or give the engine another port"
         )
     return verdict
+
+
+def _own_ports(
+    status: UnitStatus, listeners: Sequence[Listener], processes: Mapping[int, ProcessReading]
+) -> tuple[int, ...]:
+    """The ports that the unit's own processes listen on."""
+    pids = {process.pid for process in processes.values() if process.unit == status.unit}
+    return tuple(sorted({listener.port for listener in listeners if listener.pid in pids}))
 
 
 def _times(n_restarts: int) -> str:

@@ -21,6 +21,8 @@ from opslib.onhost.processes import command_line, describe, read_text, uptime_s
 
 _HEALTH_TIMEOUT_S = 2.0
 _MAX_KERNEL_LINES = 60
+_MAX_PROCESSES = 400
+_HANGS = "does not answer (a network file system that hangs?)"
 _KERNEL_WORDS = re.compile(rb"NVRM|Xid|\bECC\b|EDAC|Machine [Cc]heck|[Hh]ardware [Ee]rror|amdgpu|Out of memory|oom[-_]")
 
 
@@ -30,7 +32,9 @@ def main(arguments: Dict[str, Any]) -> int:
     commands, timeout_s = arguments["commands"], arguments["timeout_s"]
     jobs = {name: _job(argv, timeout_s) for name, argv in commands.items() if name not in ("list_units", "show")}
     jobs["units"] = lambda: _units(arguments)
-    answers = _all_at_once(jobs, 3 * timeout_s)
+    found = _Background(_file_jobs(arguments))  # a network file system may hang for good: nothing waits on it before
+    answers = _Background(jobs).answers(3 * timeout_s)
+    files = found.answers(timeout_s)
     units = answers.pop("units", {"units": [], "problem": "took too long"})
     kernel = answers.pop("kernel", None)
     reading = {
@@ -43,30 +47,46 @@ def main(arguments: Dict[str, Any]) -> int:
         "answers": answers,
         "kernel": _kernel_lines(kernel) if kernel else None,
         "processes": _processes(answers, units["units"]),
-        "filesystems": {name: _filesystem(path) for name, path in arguments["filesystems"].items()},
+        "filesystems": {
+            name: files.get(name, {"path": path, "problem": _HANGS}) for name, path in arguments["filesystems"].items()
+        },
         "memory": _memory(),
         "journal": {name: bool(_listed("/%s/log/journal" % name)) for name in ("var", "run")},
-        "engine": installed_version([arguments["vllm"]], "vllm"),
+        "engine": files.get("engine", {"problem": "%s: %s" % (arguments["vllm"], _HANGS)}),
     }
     reading["ended_at"] = time.time()
     print(json.dumps(reading), flush=True)
     return 0
 
 
-def _all_at_once(jobs: Dict[str, Callable[[], Any]], patience_s: float) -> Dict[str, Any]:
-    """What each job gave; one that hangs for good is left behind without an answer."""
-    answers = {}  # type: Dict[str, Any]
+class _Background:
+    """Jobs that run at once; one that hangs for good is left behind without an answer."""
 
-    def work(name: str, job: Callable[[], Any]) -> None:
-        answers[name] = job()
+    def __init__(self, jobs: Dict[str, Callable[[], Any]]) -> None:
+        self._answers = {}  # type: Dict[str, Any]
+        self._began_at = time.monotonic()
+        self._threads = [threading.Thread(target=self._work, args=item, daemon=True) for item in jobs.items()]
+        for thread in self._threads:
+            thread.start()
 
-    threads = [threading.Thread(target=work, args=item, daemon=True) for item in jobs.items()]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + patience_s
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return dict(answers)
+    def _work(self, name: str, job: Callable[[], Any]) -> None:
+        self._answers[name] = job()
+
+    def answers(self, patience_s: float) -> Dict[str, Any]:
+        """What the jobs gave by `patience_s` after their start."""
+        for thread in self._threads:
+            thread.join(max(0.0, self._began_at + patience_s - time.monotonic()))
+        return dict(self._answers)
+
+
+def _file_jobs(arguments: Dict[str, Any]) -> Dict[str, Callable[[], Any]]:
+    jobs = {name: _filesystem_job(path) for name, path in arguments["filesystems"].items()}
+    jobs["engine"] = lambda: installed_version([arguments["vllm"]], "vllm")
+    return jobs
+
+
+def _filesystem_job(path: str) -> Callable[[], Dict[str, Any]]:
+    return lambda: _filesystem(path)
 
 
 def _job(argv: List[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
@@ -108,10 +128,9 @@ def _units(arguments: Dict[str, Any]) -> Dict[str, Any]:
     shown = ask([*arguments["commands"]["show"], "--", *names], timeout_s)
     if shown["exit_status"] != 0:
         return {"units": [], "problem": "systemctl: " + shown["error"]}
-    blocks = enumerate(shown["text"].split("\n\n"))
-    jobs = {str(at): _unit_job(block) for at, block in blocks if arguments["units"] or engine_of(_exec_start(block))}
-    readings = _all_at_once(jobs, 2 * _HEALTH_TIMEOUT_S)
-    return {"units": [readings[name] for name in jobs if name in readings], "problem": ""}
+    blocks = [block for block in shown["text"].split("\n\n") if arguments["units"] or engine_of(_exec_start(block))]
+    told = _Background({str(at): _unit_job(block) for at, block in enumerate(blocks)}).answers(2 * _HEALTH_TIMEOUT_S)
+    return {"units": [told.get(str(at)) or _plain(block) for at, block in enumerate(blocks)], "problem": ""}
 
 
 def _exec_start(block: str) -> str:
@@ -135,13 +154,21 @@ def _unit_job(block: str) -> Callable[[], Dict[str, Any]]:
     return lambda: _unit(block)
 
 
+def _plain(block: str) -> Dict[str, Any]:
+    """A unit's properties but for the command line, which may hold a secret."""
+    properties = _properties(block)
+    shown = "\n".join(line for line in block.splitlines() if not line.startswith("ExecStart="))
+    return {"show": shown, "id": properties.get("Id", ""), "main_pid": int(properties.get("MainPID") or 0)}
+
+
+def _properties(block: str) -> Dict[str, str]:
+    return dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+
+
 def _unit(block: str) -> Dict[str, Any]:
-    """One unit: its properties but for the command line (which may hold a secret), and what its engine says."""
-    properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-    main_pid = int(properties.get("MainPID") or 0)
-    argv, engine = _engine(properties.get("ExecStart", ""), main_pid)
-    reading = {"show": "\n".join(line for line in block.splitlines() if not line.startswith("ExecStart="))}
-    reading.update(id=properties.get("Id", ""), main_pid=main_pid)  # type: ignore[call-overload]
+    """One unit: its properties, and what its engine says."""
+    reading, properties = _plain(block), _properties(block)
+    argv, engine = _engine(properties.get("ExecStart", ""), reading["main_pid"])
     if engine is None:
         return reading
     is_up = properties.get("ActiveState") in ("active", "reloading")
@@ -192,14 +219,13 @@ def _kernel_lines(answer: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def _processes(answers: Dict[str, Any], units: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Who holds GPU memory, and who listens on the engines' ports."""
+    """Who holds GPU memory, and who listens on TCP ports."""
     main_pids = {unit["main_pid"]: unit["id"] for unit in units if unit["main_pid"]}
-    pids = set(re.findall(r"^[^,]*,\s*(\d+)", answers.get("gpu_processes", {}).get("text", ""), re.MULTILINE))
-    ports = {str(unit["port"]) for unit in units if unit.get("port")}
-    for line in answers.get("listeners", {}).get("text", "").splitlines():
-        if ports & set(re.findall(r":(\d+)\s", line)):
-            pids |= set(re.findall(r"pid=(\d+)", line))
-    return [describe(int(pid), main_pids) for pid in sorted(pids, key=int)]
+    holders = answers.get("gpu_processes", {}).get("text", "")
+    listeners = answers.get("listeners", {}).get("text", "")
+    pids = set(re.findall(r"^[^,]*,\s*(\d+)", holders, re.MULTILINE))
+    pids |= set(re.findall(r"pid=(\d+)", listeners)) if main_pids else set()
+    return [describe(int(pid), main_pids) for pid in sorted(pids, key=int)[:_MAX_PROCESSES]]
 
 
 def _filesystem(path: str) -> Dict[str, Any]:

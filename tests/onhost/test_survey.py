@@ -83,10 +83,12 @@ def tool(path, body):
     path.chmod(0o755)
 
 
-def run(host, *units, timeout_s=5.0):
+PROGRAM = "import json, sys; from opslib.onhost import survey; sys.exit(survey.main(json.load(sys.stdin)))"
+
+
+def run(host, *units, timeout_s=5.0, program=PROGRAM):
     tmp_path, settings = host
     _, arguments = survey_program(settings, units)
-    program = "import json, sys; from opslib.onhost import survey; sys.exit(survey.main(json.load(sys.stdin)))"
     done = subprocess.run(
         [sys.executable, "-c", program],
         input=json.dumps({**arguments, "timeout_s": timeout_s}).encode(),
@@ -159,6 +161,25 @@ def test_a_hanging_nvidia_smi_does_not_hang_the_survey(host):
     assert time.monotonic() - began < 4
     assert reading.answers["gpus"].problem == "timeout"
     assert reading.units[0].id == "vllm-a.service"
+
+
+def test_a_hanging_file_system_does_not_hang_the_survey(host):
+    """A directory that never answers (a network file system) is told as such; so is a version that lies there."""
+    program = """
+import json, os, sys, time
+from opslib.onhost import survey
+real = os.statvfs
+os.statvfs = lambda path: time.sleep(60) if path == "/hangs" else real(path)
+survey.installed_version = lambda programs, package: time.sleep(60)
+sys.exit(survey.main(json.load(sys.stdin)))
+"""
+    began = time.monotonic()
+    settings = host[1].model_copy(update={"models_dir": "/hangs"})
+    _, reading = run((host[0], settings), "ssh", timeout_s=0.5, program=program)
+    assert time.monotonic() - began < 4
+    assert "does not answer" in reading.filesystems["models"].problem
+    assert reading.filesystems["root"].problem == ""
+    assert "does not answer" in reading.engine.problem
 
 
 def test_missing_tools_are_told(host):
