@@ -119,7 +119,7 @@ def plan_engine_flag(host: Host, *, unit: str, name: str, value: str | None) -> 
 
 def _directory_steps(host: Host) -> list[Step]:
     directory = host.settings.state_dir
-    if host.run(("test", "-d", directory), sudo=host.settings.has_sudo).is_success:
+    if host.run(("test", "-d", directory)).is_success:
         return []
     make, check = ("mkdir", "--parents", "--mode=0755", directory), ("test", "-d", directory)
     return [Step(title=f"create {directory}", command=make, check=check, undo=_typed(("rmdir", directory)))]
