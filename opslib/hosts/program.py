@@ -2,6 +2,7 @@
 
 import ast
 import json
+import threading
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -9,6 +10,7 @@ from importlib.resources import files
 from opslib.errors import BadParameter
 
 _PACKAGE = "opslib.onhost"
+_one_parser = threading.Lock()  # in CPython 3.11 two threads that parse at once break each other's recursion count
 
 # Parsed by whatever Python the host has, so that one that is too old can say so.
 BOOT = """\
@@ -86,7 +88,9 @@ def needed_modules(main: str) -> tuple[str, ...]:
 def _imports(source: str) -> list[str]:
     """Names of the modules of `opslib.onhost` that a source imports, in its order."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    with _one_parser:
+        tree = ast.parse(source)
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == _PACKAGE:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{_PACKAGE}."):
