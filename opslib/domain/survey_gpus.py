@@ -14,6 +14,7 @@ from opslib.errors import UnexpectedAnswer
 
 GIB = 2**30
 HELD_BYTES = GIB  # less is a display or a context, no model
+SLOW_S = 4.0  # of a nvidia-smi whose driver is awake
 _XID = re.compile(r"Xid \(PCI:[^)]*\): (\d+)")
 _KERNEL_CAUSES = ("gpu-hardware/", "host-memory/oom-killed")
 
@@ -107,9 +108,13 @@ def _judge_holders(reading: SurveyReading, gpus: tuple[Gpu, ...], holders: tuple
         )
     total = gpus[0].memory_total_bytes / GIB if gpus else 0
     n_held = sum(gpu.memory_used_bytes >= HELD_BYTES for gpu in gpus)
-    return SurveyCheck(
-        name="gpus", state=State.OK, summary=f"{len(gpus)} GPUs of {total:.1f} GiB, {n_held} held by engines"
-    )
+    summary = f"{len(gpus)} GPUs of {total:.1f} GiB, {n_held} held by engines"
+    took_s = reading.answer("gpus").duration_s or 0.0
+    if took_s < SLOW_S:
+        return SurveyCheck(name="gpus", state=State.OK, summary=summary)
+    step = "systemctl enable --now nvidia-persistenced, which keeps the driver awake"
+    summary += f"; nvidia-smi took {took_s:.0f} s, is persistence mode off?"
+    return SurveyCheck(name="gpus", state=State.WARNING, summary=summary, next_step=step)
 
 
 def _holder_words(held: GpuHolder) -> str:

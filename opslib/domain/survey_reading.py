@@ -15,6 +15,7 @@ from opslib.domain.survey import Filesystem, HostMemory
 from opslib.errors import UnexpectedAnswer
 
 COMMAND_TIMEOUT_S = 5.0
+GPU_TIMEOUT_S = 12.0  # without persistence mode the driver wakes every GPU for each nvidia-smi
 _MORE_PROPERTIES = ("Restart", "StartLimitBurst", "ExecStart")
 
 
@@ -25,6 +26,7 @@ class CommandAnswer(Value):
     exit_status: int | None = None
     problem: Literal["", "missing", "timeout"] = ""
     error: str = ""
+    duration_s: float | None = None
 
 
 class HealthReading(Value):
@@ -119,6 +121,7 @@ def survey_program(
         "filesystems": {"models": settings.models_dir, "root": "/", "shm": "/dev/shm"},  # noqa: S108
         "commands": {name: list(argv) for name, argv in commands.items()},
         "timeout_s": COMMAND_TIMEOUT_S,
+        "timeouts_s": {} if is_units_only else {"gpus": GPU_TIMEOUT_S, "gpu_processes": GPU_TIMEOUT_S},
     }
 
 

@@ -1,7 +1,8 @@
 """Looks over a host once and prints one JSON document: engine units, GPUs, disks, memory, journal, clock.
 
 Gathers only: what it means is judged elsewhere. Arguments: {"units": names, or none to look for engines,
-"unit_dir", "models_dir", "vllm", "commands": argument vectors by name (read-only ones), "timeout_s": of each command}.
+"unit_dir", "models_dir", "vllm", "commands": argument vectors by name (read-only ones), "timeout_s": of each command,
+"timeouts_s": of those that may take longer}.
 Every question has a time of its own, so that one that hangs is an answer as well.
 """
 
@@ -30,10 +31,12 @@ def main(arguments: Dict[str, Any]) -> int:
     """Print everything that is asked; always exit status 0."""
     began_at = time.time()
     commands, timeout_s = arguments["commands"], arguments["timeout_s"]
-    jobs = {name: _job(argv, timeout_s) for name, argv in commands.items() if name not in ("list_units", "show")}
+    slow = arguments["timeouts_s"]
+    alone = {name: argv for name, argv in commands.items() if name not in ("list_units", "show")}
+    jobs = {name: _job(argv, slow.get(name, timeout_s)) for name, argv in alone.items()}
     jobs["units"] = lambda: _units(arguments)
     found = _Background(_file_jobs(arguments))  # a network file system may hang for good: nothing waits on it before
-    answers = _Background(jobs).answers(3 * timeout_s)
+    answers = _Background(jobs).answers(max([3 * timeout_s, *(2.0 + seconds for seconds in slow.values())]))
     files = found.answers(timeout_s)
     units = answers.pop("units", {"units": [], "problem": "took too long"})
     kernel = answers.pop("kernel", None)
@@ -95,6 +98,7 @@ def _job(argv: List[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
 
 def ask(argv: List[str], timeout_s: float) -> Dict[str, Any]:
     """A command's answer; one that takes too long is killed and not waited for: the kernel may hold it."""
+    began_at = time.monotonic()
     environment = dict(os.environ, LC_ALL="C", TZ="UTC")
     pipe = subprocess.PIPE
     try:
@@ -110,6 +114,7 @@ def ask(argv: List[str], timeout_s: float) -> Dict[str, Any]:
         "text": text.decode("utf-8", "replace"),
         "exit_status": child.returncode,
         "problem": "",
+        "duration_s": time.monotonic() - began_at,
         "error": error_text.decode("utf-8", "replace").strip()[:2000],
     }
 

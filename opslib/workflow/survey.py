@@ -11,7 +11,7 @@ from opslib.domain.survey_reading import parse_survey, survey_program
 from opslib.errors import BadParameter, OpslibError, PrivilegeRefused, Refused, UnexpectedAnswer
 from opslib.workflow.benchmark import TokenCheck, one_token
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 30.0
 
 
 def utc_now() -> datetime:

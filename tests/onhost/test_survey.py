@@ -91,7 +91,9 @@ def run(host, *units, timeout_s=5.0, program=PROGRAM):
     _, arguments = survey_program(settings, units)
     done = subprocess.run(
         [sys.executable, "-c", program],
-        input=json.dumps({**arguments, "timeout_s": timeout_s}).encode(),
+        input=json.dumps(
+            {**arguments, "timeout_s": timeout_s, "timeouts_s": {"gpus": timeout_s, "gpu_processes": timeout_s}}
+        ).encode(),
         env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},
         capture_output=True,
         check=True,

@@ -166,6 +166,20 @@ def rehearsal_host_of():
         end()
 
 
+def test_a_hanging_nvidia_smi_is_a_finding_over_ssh(rehearsal_host_of, monkeypatch):
+    """The survey comes back when the time for nvidia-smi is up, with a suspicion and with everything else."""
+    monkeypatch.setattr("opslib.domain.survey_reading.GPU_TIMEOUT_S", 1.0)
+    host = rehearsal_host_of("healthy")
+    root = host.settings.unit_dir.partition("/etc/")[0]
+    host.run(["rm", f"{root}/bin/nvidia-smi"])
+    host.write_file(f"{root}/bin/nvidia-smi", b"#!/bin/sh\ntrap '' TERM INT\nsleep 60\n", mode=0o755)
+    survey = survey_host(host)
+    assert survey.state is State.CRITICAL
+    assert survey.summary == "GPUs: nvidia-smi hangs (no answer within 1 s): suspected gpu-hardware/hang"
+    assert survey.duration_s < 3
+    assert survey.systemd_version == "252"
+
+
 def test_memory_held_by_a_stranger_is_told(rehearsal_host_of):
     """A forgotten process on a GPU is a warning with its size, its name and its pid, before anything is launched."""
     survey = survey_host(rehearsal_host_of("gpu-memory-held"))
