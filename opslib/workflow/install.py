@@ -4,14 +4,15 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 
+from opslib.domain.facts.scope import in_scope
 from opslib.domain.facts.systemd import parse_unit_show, show_unit_command, unit_name
 from opslib.domain.host import Host, WriteReceipt
 from opslib.domain.plans import FileChange, Plan, Step
 from opslib.domain.states import State, Value
 from opslib.domain.unit_file import parse_unit_file, unified_diff
 from opslib.domain.vllm_unit import GuardSettings, render_environment_file, render_vllm_unit
-from opslib.errors import UnexpectedAnswer
-from opslib.workflow.facts import gather_unit_status
+from opslib.errors import Refused, UnexpectedAnswer
+from opslib.workflow.facts import gather_identity, gather_unit_status
 
 RELOAD = ("systemctl", "daemon-reload")
 
@@ -88,10 +89,14 @@ def plan_install(host: Host, *, unit: str, unit_text: str, secrets: Mapping[str,
     """What has to change on the host so that `unit` reads `unit_text`; empty when it already does.
 
     The GPU guard is part of it where the unit names it, and so is the file of the `secrets` (environment variables).
+    Raises Refused where the login's own units would end with its last session.
     """
     steps: list[Step] = []
+    if host.settings.scope == "user":
+        require_linger(host)
+        steps += _directory_steps(host, host.settings.unit_dir)
     if secrets or guard_path(host) in unit_text:
-        steps += _directory_steps(host)
+        steps += _directory_steps(host, host.settings.state_dir)
     if guard_path(host) in unit_text:
         steps += _guard_steps(host)
     if secrets:
@@ -101,10 +106,12 @@ def plan_install(host: Host, *, unit: str, unit_text: str, secrets: Mapping[str,
         path = unit_path(host, unit)
         change = FileChange(path=path, content=unit_text, diff=unified_diff(old, unit_text, path))
         verb = "install" if old is None else "change"
-        steps.append(Step(title=f"{verb} {path}", file=change, undo=_undo_words(path, is_new=old is None)))
+        steps.append(Step(title=f"{verb} {path}", file=change, undo=_undo_words(host, path, is_new=old is None)))
     if old != unit_text or gather_unit_status(host, unit).need_daemon_reload:
         show = show_unit_command(unit)
-        steps.append(Step(title="let systemd read its unit files", command=RELOAD, check=show, undo=_typed(RELOAD)))
+        steps.append(
+            Step(title="let systemd read its unit files", command=RELOAD, check=show, undo=_typed(host, RELOAD))
+        )
     return Plan(host=host.settings.alias, title=f"install {unit_name(unit)}", steps=tuple(steps))
 
 
@@ -117,12 +124,22 @@ def plan_engine_flag(host: Host, *, unit: str, name: str, value: str | None) -> 
     return plan_install(host, unit=unit, unit_text=changed.render())
 
 
-def _directory_steps(host: Host) -> list[Step]:
-    directory = host.settings.state_dir
+def require_linger(host: Host) -> None:
+    """Refuses a login whose user manager, and all that it runs, ends with its last session (loginctl(1))."""
+    user = gather_identity(host).user
+    if "Linger=no" in host.run(("loginctl", "show-user", "--property=Linger", "--", user)).text:
+        raise Refused(
+            f"units of {user} would end with its last session (Linger=no)",
+            host=host.settings.alias,
+            hint=f"once, as root: loginctl enable-linger {user}",
+        )
+
+
+def _directory_steps(host: Host, directory: str) -> list[Step]:
     if host.run(("test", "-d", directory)).is_success:
         return []
     make, check = ("mkdir", "--parents", "--mode=0755", directory), ("test", "-d", directory)
-    return [Step(title=f"create {directory}", command=make, check=check, undo=_typed(("rmdir", directory)))]
+    return [Step(title=f"create {directory}", command=make, check=check, undo=_typed(host, ("rmdir", directory)))]
 
 
 def _secret_steps(host: Host, unit: str, secrets: Mapping[str, str]) -> list[Step]:
@@ -132,7 +149,7 @@ def _secret_steps(host: Host, unit: str, secrets: Mapping[str, str]) -> list[Ste
         return []
     diff = "".join([f"+++ {path} (mode 0600)\n", *(f"+{name}=[not shown]\n" for name in secrets)])
     change = FileChange(path=path, content=content, mode=0o600, diff=diff)
-    return [Step(title=f"write {path} ({', '.join(secrets)})", file=change, undo=_typed(("rm", path)))]
+    return [Step(title=f"write {path} ({', '.join(secrets)})", file=change, undo=_typed(host, ("rm", path)))]
 
 
 def _guard_steps(host: Host) -> list[Step]:
@@ -143,17 +160,20 @@ def _guard_steps(host: Host) -> list[Step]:
     if old != content.encode():
         before = None if old is None else old.decode("utf-8", "replace")
         change = FileChange(path=path, content=content, mode=0o755, diff=unified_diff(before, content, path))
-        steps.append(Step(title=f"write the GPU guard {path}", file=change, undo=_undo_words(path, is_new=old is None)))
+        steps.append(
+            Step(title=f"write the GPU guard {path}", file=change, undo=_undo_words(host, path, is_new=old is None))
+        )
     return steps
 
 
-def _undo_words(path: str, *, is_new: bool) -> str:
-    name = shlex.quote(path)
-    return f"sudo rm {name}" if is_new else f"sudo mv BACKUP {name} (the backup is named when it's made)"
+def _undo_words(host: Host, path: str, *, is_new: bool) -> str:
+    words = _typed(host, ("rm", path) if is_new else ("mv", "BACKUP", path))
+    return words if is_new else f"{words} (the backup is named when it's made)"
 
 
-def _typed(command: Sequence[str]) -> str:
-    return f"sudo {shlex.join(command)}"
+def _typed(host: Host, command: Sequence[str]) -> str:
+    words = shlex.join(in_scope(command, host.settings.scope))
+    return words if host.settings.scope == "user" else f"sudo {words}"
 
 
 def apply_plan(host: Host, plan: Plan, *, on_step: Callable[[StepResult], None] | None = None) -> ApplyReport:
@@ -178,7 +198,7 @@ def apply_plan(host: Host, plan: Plan, *, on_step: Callable[[StepResult], None] 
         state=state,
         steps=tuple(results),
         receipts=tuple(receipts),
-        undo=tuple(_typed(command) for command in undo),
+        undo=tuple(_typed(host, command) for command in undo),
     )
 
 
@@ -230,7 +250,7 @@ def undo(host: Host, report: ApplyReport) -> tuple[StepResult, ...]:
     for command in undo_commands(report.receipts):
         result = host.run(command, sudo=host.settings.has_sudo)
         state = State.OK if result.is_success else State.CRITICAL
-        results.append(StepResult(title=_typed(command), state=state, detail=result.error_text))
+        results.append(StepResult(title=_typed(host, command), state=state, detail=result.error_text))
         if not result.is_success:
             break
     return tuple(results)
