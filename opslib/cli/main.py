@@ -19,6 +19,7 @@ VERBS = {
     "diagnose": ("opslib.cli.diagnose:diagnose_command", "Name the cause of a crash from a journal or a log."),
     "survey": ("opslib.cli.survey:survey_command", "Look over many hosts at once: units, GPUs, disks, clock."),
     "check": ("opslib.cli.check:check_command", "Ask a unit for one real token, as a monitoring plugin does."),
+    "sudoers": ("opslib.cli.sudoers:sudoers_command", "Print the narrow sudoers file for a host."),
     "hosts": ("opslib.cli.hosts:hosts_command", "List the hosts of the inventory."),
 }
 
