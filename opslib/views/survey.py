@@ -1,5 +1,6 @@
 """Many hosts at one look: one row per host, what needs attention, and units and GPUs in detail."""
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -84,7 +85,7 @@ def _finding_html(host: str, check: SurveyCheck) -> str:
 
 def _step_html(step: str) -> str:
     is_command = step.startswith(("opslib ", "systemctl ", "journalctl ", "systemd-analyze ", "ssh-keygen "))
-    shown = f"<code>{escape(step)}</code>" if is_command else escape(step)
+    shown = f"<code>{escape(step)}</code>" if is_command else re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(step))
     runbook = next((name for command, name in _RUNBOOKS.items() if step.startswith(command)), "")
     return f'<a href="{runbook}.ipynb">{runbook}</a>, or {shown}' if runbook else shown
 

@@ -82,3 +82,4 @@ def test_a_crash_leads_to_the_runbook_that_continues():
     hint = f"only when it is right: `ssh-keygen -R 'gpu-e' -f {'/long' * 30}`"
     refused = unreached("gpu-e", "changed", hint, surveyed_at=AT, duration_s=0.1, is_refused=True)
     assert hint in attention([refused]).text
+    assert "<code>ssh-keygen -R &#x27;gpu-e&#x27;" in attention([refused]).html
