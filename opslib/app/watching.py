@@ -6,7 +6,9 @@ from collections import deque
 from opslib.app.live import iterate
 from opslib.app.run import Run
 from opslib.app.screen import Screen
+from opslib.domain.engine_figures import EngineFigures, read_figures
 from opslib.domain.facts.gpu import Gpu
+from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.launch import JournalSeen, LaunchState, LaunchStatus
 from opslib.domain.states import State
 from opslib.views.launch import N_JOURNAL_LINES, launch_panel
@@ -33,6 +35,7 @@ class LaunchPanel:
         self._run = run
         self._section = section
         self._journal: deque[str] = deque(maxlen=N_JOURNAL_LINES)
+        self._messages: list[str] = []  # of this invocation, whole
         self._screen = Screen()
         self._painted_at = 0.0
         self._phase = ("", 0)  # id, and how many quarters of it were told
@@ -42,8 +45,8 @@ class LaunchPanel:
     def take(self, update: LaunchUpdate) -> None:
         """Take one update in: to the record what changed, to the screen the whole picture."""
         self.status = update.status
-        if isinstance(update.event, JournalSeen) and update.event.entry.message.strip():
-            self._journal.append(_last_state(update.event.entry.message))
+        if isinstance(update.event, JournalSeen):
+            self._take_entry(update.event.entry)
         for change in update.changes:
             if change.what == "phase":
                 self._remember_phase(update.status)
@@ -53,6 +56,18 @@ class LaunchPanel:
         is_final = update.status.state.is_final
         if is_final or time.monotonic() - self._painted_at > _REFRESH_S:
             self._paint()
+
+    def _take_entry(self, entry: JournalEntry) -> None:
+        assert self.status is not None
+        if entry.message.strip():
+            self._journal.append(_last_state(entry.message))
+        if entry.invocation_id == self.status.invocation_id:
+            self._messages.append(entry.message)
+
+    @property
+    def figures(self) -> EngineFigures:
+        """What the engine printed of itself during this start."""
+        return read_figures(self._messages)
 
     def _remember(self, status: LaunchStatus, text: str) -> None:
         self._run.tell("line", text, section=self._section, elapsed_s=round(status.elapsed_s, 1))
@@ -77,12 +92,13 @@ class LaunchPanel:
         summary = f"{self._run.parameters.unit} {self.status.state.value}"
         if words := self.status.waiting_words or self.status.reason:
             summary += f": {words}"
-        percent = self.status.percent if not self.status.state.is_final else None
+        is_final = self.status.state.is_final
+        percent = None if is_final else self.status.percent
         return launch_panel(
             self._run.alias,
             state,
             summary,
-            signals=_signals(self.status),
+            signals=[*_signals(self.status), *(figure_rows(self.figures) if is_final else ())],
             percent=percent,
             timeline=self.timeline,
             journal=list(self._journal),
@@ -131,6 +147,26 @@ def _signals(status: LaunchStatus) -> list[tuple[str, str]]:
         ("elapsed", f"{status.elapsed_s:.1f} s"),
     ]
     return rows + [(f"GPU {gpu.index}", _memory(gpu)) for gpu in status.gpus if gpu.memory_used_bytes]
+
+
+def figure_rows(figures: EngineFigures) -> list[tuple[str, str]]:
+    """What the engine printed of itself, for reading; only what was printed.
+
+    >>> figure_rows(EngineFigures(version="0.32.0", kv_cache_tokens=65536, max_concurrency=64.0))
+    [('engine', 'vLLM 0.32.0'), ('KV cache', '65,536 tokens, 64.0 requests of max_model_len at once')]
+    """
+    kv_cache = (
+        figures.available_kv_cache_bytes and f"{figures.available_kv_cache_bytes / GIB:.2f} GiB",
+        figures.kv_cache_tokens and f"{figures.kv_cache_tokens:,} tokens",
+        figures.max_concurrency and f"{figures.max_concurrency:.1f} requests of max_model_len at once",
+    )
+    rows = [
+        ("engine", f"vLLM {figures.version}" if figures.version else ""),
+        ("weights", f"{figures.weights_bytes / GIB:.2f} GiB" if figures.weights_bytes else ""),
+        ("KV cache", ", ".join(words for words in kv_cache if words)),
+        ("CUDA graphs", f"{figures.cuda_graphs_bytes / GIB:.2f} GiB" if figures.cuda_graphs_bytes else ""),
+    ]
+    return [row for row in rows if row[1]]
 
 
 def _phase(status: LaunchStatus) -> str:

@@ -41,7 +41,7 @@ def _prove_plan(run: Run) -> None:
 
 
 def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:
-    """What the record keeps of a launch: how it ended, when a crash happened and when it was seen, what was seen."""
+    """What the record keeps of a launch: its end, a crash and when it was seen, the engine's figures, the timeline."""
     crash = status.crash
     delay_s = (crash.seen_at - crash.died_at).total_seconds() if crash and crash.died_at else None
     return {
@@ -54,6 +54,7 @@ def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:
         "unheard_s": round(status.unheard_s, 2),
         "crash": crash.model_dump(mode="json") if crash else None,
         "crash_seen_after_s": delay_s,
+        "engine": panel.figures.model_dump(mode="json", exclude_defaults=True),
         "timeline": [{"at_s": round(at_s, 2), "seen": text} for at_s, text in panel.timeline],
     }
 
