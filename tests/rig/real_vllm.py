@@ -1,15 +1,27 @@
 """A real vLLM (CPU) and a tiny model in the real Debian host: real engine, systemd, journal and SSH."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from opslib.domain.host import HostSettings
+from opslib.domain.vllm_unit import render_vllm_unit
 from tests.rig.debian import DebianHost, debian_host
 from tests.rig.vllm_build import VERSION, tiny_model, vllm_tree
 
-__all__ = ["ENVIRONMENT", "MODEL_DIR", "SERVE_FLAGS", "VERSION", "RealVllmHost", "real_vllm_host"]
+__all__ = [
+    "ENVIRONMENT",
+    "MODEL_DIR",
+    "MODEL_NAME",
+    "SERVE_FLAGS",
+    "VERSION",
+    "VLLM",
+    "RealVllmHost",
+    "real_vllm_host",
+    "with_flag",
+]
 
 MODEL_NAME = "tiny-llama"
 MODEL_DIR = f"/srv/models/{MODEL_NAME}"
@@ -24,19 +36,58 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class RealVllmHost:
-    """The host, and the inventory entry with which it is used."""
+    """The host, and the inventory entry with which it is used: as `ops`, who may sudo without a password."""
 
     debian: DebianHost
     settings: HostSettings
+
+    def copy_model(self, name: str) -> Path:
+        """A model of another name beside the whole one, free to be damaged; where it is seen from here."""
+        copy = self.debian.local_path(f"/srv/models/{name}")
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.debian.local_path(MODEL_DIR), copy)
+        return copy
+
+    def put_unit(
+        self,
+        unit: str,
+        *,
+        model: str = MODEL_DIR,
+        flags: Sequence[str] = SERVE_FLAGS,
+        environment: Mapping[str, str] | None = None,
+        drop_in: Sequence[str] = ("Restart=no",),
+    ) -> None:
+        """Write the kit's unit for that model as a file, and a drop-in with these lines of [Service]."""
+        text = render_vllm_unit(
+            unit=unit,
+            vllm=VLLM,
+            model_path=model,
+            flags=("--port", "8000", *flags),
+            environment={**ENVIRONMENT, **(environment or {})},
+        )
+        path = f"/etc/systemd/system/{unit}.service"
+        more = "\n".join(("[Service]", *drop_in)) + "\n"
+        self.debian.put_files({path: (text.encode(), 0o644), f"{path}.d/10-case.conf": (more.encode(), 0o644)})
+        self.debian.ssh("systemctl", "daemon-reload")
+
+
+def with_flag(name: str, value: str) -> tuple[str, ...]:
+    """The usual flags with one of them set or added."""
+    pairs = list(SERVE_FLAGS)
+    if name in pairs:
+        pairs[pairs.index(name) + 1] = value
+        return tuple(pairs)
+    return (*pairs, name, value)
 
 
 @contextmanager
 def real_vllm_host(name: str = "opslib-vllm") -> Iterator[RealVllmHost]:
     """A host with vLLM under /opt/vllm and the model under /srv/models/tiny-llama (its own copy, free to be damaged).
 
-    Raises RigUnavailable where the host or the engine cannot be had.
+    Raises RigUnavailable where the host cannot be had, EngineUnavailable where the engine cannot be installed.
     """
     tree, model = vllm_tree(), tiny_model()
     with debian_host(name, bind=[(tree, "/opt/vllm")]) as debian:
         shutil.copytree(model, debian.local_path(MODEL_DIR))
-        yield RealVllmHost(debian, debian.settings.model_copy(update={"vllm": VLLM, "environment": dict(ENVIRONMENT)}))
+        settings = debian.ops_settings.model_copy(update={"vllm": VLLM, "environment": dict(ENVIRONMENT)})
+        yield RealVllmHost(debian, settings)
