@@ -123,7 +123,11 @@ def _widget(form: ParameterForm) -> Any:
         notes[name] = HTML()
         cells += [HTML(f"<code>{name}</code>"), _field(form, name, on_change), notes[name]]
     refresh()
-    columns = Layout(grid_template_columns="max-content minmax(180px, 280px) minmax(200px, 1fr)", grid_gap="0 12px")
+    columns = Layout(
+        grid_template_columns="max-content minmax(180px, 260px) minmax(200px, 1fr)",
+        grid_gap="0 12px",
+        align_items="center",
+    )
     return VBox([GridBox(cells, layout=columns), status])
 
 

@@ -6,8 +6,8 @@ from html import escape
 from opslib.domain.states import State
 from opslib.views.panels import quote
 from opslib.views.shown import Shown
-from opslib.views.tables import table, text_table
-from opslib.views.theme import BLUE, headline, state_text
+from opslib.views.tables import beside, table, text_table
+from opslib.views.theme import BLUE, badge, pending_badge, state_text
 
 N_JOURNAL_LINES = 12
 COLUMNS = ("at (s)", "what was seen")
@@ -23,12 +23,21 @@ def launch_panel(
     timeline: Sequence[tuple[float, str]],
     journal: Sequence[str],
 ) -> Shown:
-    """One picture of a launch: `signals` are name and value, `timeline` seconds since the start and what was seen."""
+    """One picture of a launch: `signals` are name and value, `timeline` seconds since the start and what was seen.
+
+    No launch ends *unknown*: with that state it is still going on, and is shown so.
+    """
     bar = _bar(percent) if percent is not None else ""
     seen = [(f"{at:.1f}", text) for at, text in timeline]
-    html = [headline(state, summary, host=host), bar, table(signals, ("signal", "now")), table(seen, COLUMNS)]
+    is_going_on = state is State.UNKNOWN
+    label = pending_badge("starting") if is_going_on else badge(state)
+    html = [
+        f'<p style="margin:4px 0">{label} <b>{escape(host)}</b>: {escape(summary)}</p>',
+        bar,
+        beside(table(signals, ("signal", "now")), table(seen, COLUMNS)),
+    ]
     text = [
-        f"{state_text(state)}  {host}: {summary}",
+        f"{'… starting' if is_going_on else state_text(state)}  {host}: {summary}",
         text_table(signals, ("signal", "now")),
         text_table(seen, COLUMNS),
     ]

@@ -41,7 +41,7 @@ def answer_panel(
 def quote(lines: Sequence[str]) -> str:
     """Lines of evidence as an HTML block that keeps their spacing."""
     style = f"{_MONO};border-left:3px solid {MUTED};margin:6px 0;padding:4px 12px;"
-    style += "white-space:pre-wrap;overflow-wrap:anywhere"
+    style += "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"  # JupyterLab would break words
     return f'<pre style="{style}">{escape(chr(10).join(lines))}</pre>'
 
 

@@ -35,6 +35,12 @@ def table(rows: Sequence[Row], columns: Sequence[str], *, caption: str = "") -> 
     return f'<table style="{style}">{title}<thead style="{_RULE}"><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
+def beside(*parts: str) -> str:
+    """Blocks of HTML side by side where there is room, below each other where there is none."""
+    cells = "".join(f"<div>{part}</div>" for part in parts)
+    return f'<div style="display:flex;flex-wrap:wrap;gap:0 32px;align-items:flex-start">{cells}</div>'
+
+
 def text_table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     """The rows as aligned text.
 
@@ -83,7 +89,8 @@ def _row(row: Sequence[object], aligns: Sequence[str]) -> str:
 
 def _cell(tag: str, content: str, align: str) -> str:
     # GitHub keeps the attribute and drops the style; JupyterLab's own style sheet overrules the attribute.
-    wrap = "" if len(content) > _LONG and "<" not in content else ";white-space:nowrap"
+    is_numbers_head = tag == "th" and align == "right"  # may wrap, so that a table of numbers stays narrow
+    wrap = "" if is_numbers_head or (len(content) > _LONG and "<" not in content) else ";white-space:nowrap"
     return f'<{tag} align="{align}" style="text-align:{align};{_CELL}{wrap}">{content}</{tag}>'
 
 

@@ -37,6 +37,12 @@ def badge(state: State) -> str:
     return f'<span style="{style}">{STATE_SYMBOLS[state]} {state.value}</span>'
 
 
+def pending_badge(word: str) -> str:
+    """A label like a state's for what has no state yet: hollow, with the word."""
+    style = f"color:{MUTED};border:1px solid {MUTED};padding:0 8px;border-radius:9px;font-weight:600;white-space:nowrap"
+    return f'<span style="{style}">… {escape(word)}</span>'
+
+
 def state_text(state: State) -> str:
     """The state as plain text with its symbol, for terminals and `text/plain`."""
     return f"{STATE_SYMBOLS[state]} {state.value}"

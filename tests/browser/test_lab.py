@@ -1,0 +1,113 @@
+"""JupyterLab as an operator uses it: a deploy by hand, the form, what stays in the file, the index, a way on."""
+
+import json
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+pytestmark = pytest.mark.browser
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def sections(folder):
+    record = json.loads((folder / "record.json").read_text())
+    return record, {section["name"]: section for section in record["sections"]}
+
+
+def test_deploy_by_hand_is_cured_by_the_pressed_button(deployed):
+    """Cell by cell with consent and remedy given by buttons, the deploy ends ok, and the record says who agreed."""
+    record, named = sections(deployed)
+    assert record["outcome"]["state"] == "ok", record["outcome"]
+    assert record["status"] == "finished"
+    assert record["parameters"]["apply_remedies"] == []
+    assert named["confirm"]["summary"] == "consented by the operator"
+    assert named["launch"]["value"]["state"] == "crashed"
+    assert named["remedy"]["value"]["consent"] == "consented by the operator"
+    assert re.search(r"^\+\s+--max-num-seqs 256\b", named["remedy"]["value"]["diff"], re.MULTILINE)
+    assert named["relaunch"]["value"]["running_flags"]["--max-num-seqs"] == "256"
+    assert (deployed / "record.html").is_file()
+
+
+def test_record_by_hand_holds_no_live_part(deployed):
+    """The kept notebook has a static form of every output: no widget, no error, always plain text."""
+    cells = json.loads((deployed / "notebook.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    assert len(outputs) >= 14
+    assert not [output for output in outputs if output["output_type"] in ("error", "stream")]
+    assert not [output for output in outputs if WIDGET in output["data"]]
+    assert all("text/plain" in output["data"] for output in outputs)
+
+
+def test_saved_file_without_a_kernel_shows_every_final_state(deployed, open_notebook):
+    """Reopened with no kernel to be had, the file shows form, consent, launch, verdict, diff, table and figure."""
+    book = open_notebook(f"runs/{deployed.name}/notebook.ipynb", kernel=False)
+    for source, words in {
+        "parameter_form(": "apply_remedies changed in the form",
+        "verify_download(run)": "125 of 125 shards",
+        "plan_memory(run)": "weights",
+        "await confirm(run)": "Yes, said the operator",
+        "await launch(run)": "crashed",
+        "investigate(run)": "when warming up sampler with 1024 dummy requests",
+        "await remedy(run)": "--max-num-seqs 256",
+        "await relaunch(run)": "ready",
+        "await benchmark(run)": "ttft_ms p99",
+        "outcome(run)": "cured by --max-num-seqs 256",
+    }.items():
+        expect(book.outputs(source)).to_contain_text(words)
+    figure = book.outputs("await benchmark(run)").locator("img").first
+    assert figure.evaluate("image => image.naturalWidth") > 300
+    expect(book.page.get_by_text("Error displaying widget")).to_have_count(0)
+
+
+def test_form_refuses_a_wrong_value_at_once(open_notebook):
+    """The schema's sentence stands beside the field, a run is refused, and the mended value is what the run uses."""
+    book = open_notebook("notebooks/10-verify-download.ipynb")
+    book.run('host = "rehearsal"')
+    book.run("parameter_form(")
+    book.type_in("unit", "no unit!")
+    problem = book.page.locator(".opslib-problem")
+    expect(problem).to_have_text("✗ expected a unit name: letters, digits, _ . @ : -, not 'no unit!'")
+    expect(book.page.locator(".opslib-status")).to_contain_text("No run can start with this: mend unit.")
+    book.run("begin_run(")
+    expect(book.outputs("begin_run(")).to_contain_text("unit: expected a unit name")
+    book.type_in("unit", "vllm-other")
+    expect(problem).to_have_count(0)
+    book.run("begin_run(")
+    expect(book.outputs("begin_run(")).to_contain_text("answers")
+    expect(book.outputs("parameter_form(")).to_contain_text("unit changed in the form")
+    expect(book.outputs("parameter_form(")).to_contain_text("'vllm-other'")
+
+
+def test_interrupt_and_the_way_on_after_a_crash(lab, open_notebook):
+    """Interrupt leaves a sentence and no traceback; a crash links to a filled-in copy of the runbook that goes on."""
+    book = open_notebook("notebooks/30-launch.ipynb")
+    for source in ('host = "rehearsal"', "begin_run(", "plan_unit(run)"):
+        book.run(source)
+    book.start("await confirm(run)")
+    book.button("await confirm(run)", "Apply").wait_for()
+    book.interrupt()
+    book.wait("await confirm(run)")
+    expect(book.outputs("await confirm(run)")).to_contain_text("interrupted: what was begun may go on there")
+    expect(book.outputs("await confirm(run)")).not_to_contain_text("Traceback")
+    book.answer("await confirm(run)", "Apply")
+    for source in ("install(run)", "await launch(run)"):
+        book.run(source)
+    book.outputs("await launch(run)").get_by_role("link", name="40-investigate-crash").click()
+    expect(book.cell("# Parameters")).to_contain_text('unit = "vllm-minimax"')
+    expect(book.page.locator(".jp-mod-current")).to_contain_text("next-40-investigate-crash.ipynb")
+
+
+def test_index_opens_runbooks_and_records(deployed, open_notebook):
+    """The index lists each runbook by its question, and leads to a record's page inside JupyterLab."""
+    index = open_notebook("notebooks/index.ipynb")
+    for source in ("show_runbooks()", "show_records()", "show_hosts()"):
+        index.run(source)
+    expect(index.outputs("show_runbooks()")).to_contain_text("Why did the unit crash?")
+    expect(index.outputs("show_hosts()")).to_contain_text("rehearsal")
+    row = index.outputs("show_records()").locator("tr", has_text="cured by --max-num-seqs 256")
+    row.get_by_role("link").click()
+    page = index.page.frame_locator(".jp-HTMLViewer iframe")
+    expect(page.locator("h1")).to_contain_text("Can this model be deployed on this host")
+    expect(page.locator(".outcome")).to_contain_text("cured by --max-num-seqs 256")
