@@ -22,7 +22,7 @@ def quote_decisive(diagnosis: Diagnosis) -> str:
     text = line.text.strip()
     text = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
     speaker = "The kernel" if line.process == "kernel" else line.process or "Its journal"
-    return f"{speaker} says: {text}"
+    return f'{speaker} says: "{text}".'
 
 
 def attempts_in_words(diagnosis: Diagnosis, *, has_given_up: bool) -> str:

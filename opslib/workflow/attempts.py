@@ -13,6 +13,7 @@ from opslib.workflow.facts import journal_sudo
 from opslib.workflow.launch import Start, pause, show_unit, utc_now
 
 _POLL_S = 0.5
+_START_LIMIT = "Start request repeated too quickly"
 
 
 class Attempts(Value):
@@ -20,11 +21,7 @@ class Attempts(Value):
 
     status: UnitStatus
     diagnosis: Diagnosis
-
-    @property
-    def has_given_up(self) -> bool:
-        """Whether systemd reached the unit's start limit (systemd.unit(5), StartLimitBurst=)."""
-        return self.status.result == "start-limit-hit"
+    has_given_up: bool  # systemd reached the unit's start limit (systemd.unit(5), StartLimitBurst=)
 
 
 def follow_attempts(
@@ -48,7 +45,13 @@ def follow_attempts(
             changed_at = now
         elif now - changed_at > timedelta(seconds=patience_s):
             break
-    text = host.run(
-        journal_command(start.unit, after_cursor=start.cursor or None), sudo=journal_sudo(host), timeout_s=120.0
-    ).text
-    return Attempts(status=status, diagnosis=diagnose(parse_input(text, "journal") if text else (), status=status))
+    argv = journal_command(start.unit, after_cursor=start.cursor or None)
+    text = host.run(argv, sudo=journal_sudo(host), timeout_s=120.0).text
+    entries = parse_input(text, "journal") if text else ()
+    # The unit's result stays that of its last start: only the journal tells of the limit.
+    is_limit = any(_START_LIMIT in entry.message for entry in entries)
+    return Attempts(
+        status=status,
+        diagnosis=diagnose(entries, status=status),
+        has_given_up=is_limit and status.active_state == "failed",
+    )

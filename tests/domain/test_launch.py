@@ -196,3 +196,40 @@ def test_an_unknown_unit_is_failed(tracker):
     """Systemctl show exits 0 for it; LoadState tells."""
     status, _ = feed(tracker, UnitSeen(at=at(1), status=unit("", "inactive", "dead", load_state="not-found")))
     assert status.state is LaunchState.FAILED
+
+
+GUARD = "gpu-guard: waiting for 90.2 GiB (up to 300 s); free GPU 2: 37.5 of 95.0 GiB; held by GPU 2: pid 41 (vllm) 57.50 GiB"
+
+
+def test_waiting_for_gpu_memory_is_said_with_its_holder(tracker):
+    """Asked while ExecStartPre waits, the answer is "activating" and for whom; it is no stall, and then it goes on."""
+    status, changes = feed(tracker, UnitSeen(at=at(1), status=unit(NEW, "activating", "start-pre")), line(2, GUARD))
+    assert status.waiting_words == "activating, waiting for GPU memory held by vllm (pid 41, 57.5 GiB of GPU 2)"
+    assert "guard" in [change.what for change in changes]
+    status, _ = feed(tracker, TickSeen(at=at(2000)))
+    assert status.state is LaunchState.STARTING
+    status, _ = feed(tracker, line(2001, "gpu-guard: GPUs 2 have 90.2 GiB free each (waited 1999 s)"))
+    assert status.waiting_words == ""
+
+
+def test_a_notice_that_others_are_waited_for_is_no_news(tracker):
+    """A hung launch that repeats its waiting notice is stalled, and the last news is what came before."""
+    notice = "(EngineCore_DP0 pid=9) INFO 11-29 12:00:01 [shm_broadcast.py:542] No available shared memory broadcast block found in 60 seconds."
+    news = "(Worker_TP0 pid=9) INFO 11-29 12:00:01 [pynccl.py:111] vLLM is using nccl==2.27.5"
+    feed(
+        tracker,
+        UnitSeen(at=at(1), status=unit()),
+        line(2, news),
+        *(line(second, notice) for second in range(60, 960, 60)),
+    )
+    status, _ = feed(tracker, TickSeen(at=at(961)))
+    assert status.state is LaunchState.STALLED
+    status, _ = feed(tracker, DeadlineReached(at=at(970)))
+    assert status.state is LaunchState.TIMED_OUT
+    assert status.reason == "no news for 968 s, its process (pid 7) is alive; the last was 'vLLM is using nccl==2.27.5'"
+
+
+def test_lost_links_are_counted_and_timed(tracker):
+    """How often and for how long the host could not be heard is known at the end."""
+    status, _ = feed(tracker, TickSeen(at=at(1)), LinkLost(at=at(2)), LinkLost(at=at(5)), TickSeen(at=at(6)))
+    assert (status.n_links_lost, status.unheard_s, status.state) == (1, 5.0, LaunchState.STARTING)
