@@ -30,7 +30,7 @@ async def benchmark(run: Run) -> Answer:
     run.answers["benchmark"] = report
     view = BenchmarkView(report, has_figure=False)
     rows = [[str(cell) for cell in level_row(level)] for level in report.levels]
-    run.tell("table", report.summary, section="benchmark", columns=list(COLUMNS), rows=rows)
+    run.tell("table", "", section="benchmark", columns=list(COLUMNS), rows=rows)
     if report.levels:
         _show_figure(run, report)
     return _judged(run, report, steady), Shown(view.html, view.text)

@@ -23,7 +23,7 @@ def plan_memory(run: Run) -> Answer:
     cause = _cause(plan) if memory.state is State.CRITICAL else None
     result = SectionResult(state=memory.state, summary=memory.summary, value=value, cause=cause)
     rows = term_rows(memory)
-    run.tell("table", memory.summary, section="plan-memory", columns=list(COLUMNS[:4]), rows=[row[:4] for row in rows])
+    run.tell("table", "", section="plan-memory", columns=list(COLUMNS[:4]), rows=[row[:4] for row in rows])
     return result, answer_panel(run.alias, memory.state, memory.summary, rows=rows, columns=COLUMNS, notes=notes)
 
 
