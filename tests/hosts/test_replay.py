@@ -23,10 +23,10 @@ from opslib.hosts.recording import RecordingHost
 from opslib.hosts.replay import ReplayHost
 from opslib.workflow.install import apply_plan, plan_install
 from opslib.workflow.investigate import investigate, wait_until_ended
-from opslib.workflow.launch import show_unit, start_unit
 from opslib.workflow.survey import survey_host
 from tests.conftest import opened
 from tests.fakes import FakeHost, answered
+from tests.hosts.test_scope import started_id
 
 NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 CRASHES = (
@@ -205,8 +205,7 @@ def test_a_replayed_host_gets_the_same_verdict(kind: str, transcript: Path, requ
     unit = "replayed-crash"
     with opened(settings) as host:
         apply_plan(host, plan_install(host, unit=unit, unit_text=CRASHES))
-        start_unit(host, unit)
-        invocation_id = show_unit(host, unit).invocation_id
+        invocation_id = started_id(host, unit)
         wait_until_ended(host, unit, invocation_id)
         recorder = recording(host, transcript)
         seen = [ask(recorder, unit, invocation_id) for ask in (examine, look)]

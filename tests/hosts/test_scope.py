@@ -17,7 +17,7 @@ from opslib.errors import BadParameter, Refused
 from opslib.hosts.inventory import load_inventory
 from opslib.workflow.install import apply_plan, plan_install, read_unit_text, undo, unit_path
 from opslib.workflow.investigate import investigate, wait_until_ended
-from opslib.workflow.launch import note_start, show_unit, start_unit, stop_unit, watch_launch
+from opslib.workflow.launch import note_start, pause, show_unit, start_unit, stop_unit, watch_launch
 from opslib.workflow.survey import survey_host
 from tests.conftest import opened
 
@@ -82,6 +82,14 @@ def own(debian: Any) -> Iterator[Host]:
         host.run(["systemctl", "stop", f"{UNIT}.service"])
 
 
+def started_id(host: Host, unit: str) -> str:
+    """Start the unit; the id of this start, which systemd has only once it began."""
+    before = start_unit(host, unit).before.invocation_id
+    while (invocation_id := show_unit(host, unit).invocation_id) in ("", before):
+        pause(0.05)
+    return invocation_id
+
+
 def install(host: Host, text: str) -> object:
     report = apply_plan(host, plan_install(host, unit=UNIT, unit_text=text))
     assert report.state == "ok", report
@@ -108,8 +116,7 @@ def test_a_unit_of_the_login_is_installed_started_watched_and_stopped(own: Host)
 def test_a_crash_of_the_login_s_unit_is_diagnosed_from_its_own_journal(own: Host) -> None:
     """The journal of one start has the program's lines and the user manager's own, and the verdict is the same."""
     install(own, CRASHES)
-    start_unit(own, UNIT)
-    invocation_id = show_unit(own, UNIT).invocation_id
+    invocation_id = started_id(own, UNIT)
     wait_until_ended(own, UNIT, invocation_id)
     found = investigate(own, UNIT, invocation_id, port=8000, has_gpus=False)
     assert found.diagnosis.cause == "configuration/port-in-use", found
@@ -125,7 +132,7 @@ def test_a_crash_is_restarted_by_the_user_manager(own: Host) -> None:
     install(own, SERVES.format(port=8124))
     before = note_start(own, UNIT)
     assert before.verb == "start"
-    start_unit(own, UNIT)
+    started_id(own, UNIT)
     first = show_unit(own, UNIT)
     own.run(["kill", "-KILL", str(first.main_pid)])
     for update in watch_launch(own, UNIT, port=8124, timeout_s=20, health_path="/", has_gpus=False):
