@@ -186,7 +186,10 @@ def _engine(reading: SurveyReading) -> SurveyCheck:
 def _rights() -> SurveyCheck:
     summary = "sudo -n was refused: processes of other users and kernel lines may be missing above"
     return SurveyCheck(
-        name="rights", state=State.UNKNOWN, summary=summary, next_step="opslib sudoers HOST prints what is needed"
+        name="rights",
+        state=State.UNKNOWN,
+        summary=summary,
+        next_step='allow `sudo -n`, or write sudo = "listed" in hosts.toml (`opslib sudoers HOST` prints the list)',
     )
 
 

@@ -47,7 +47,9 @@ def ask_survey(
     name, arguments = survey_program(host.settings, units, is_units_only=is_units_only)
     is_without_sudo = False
     try:
-        result = host.run_program(name, arguments, sudo=host.settings.has_sudo, timeout_s=timeout_s)
+        result = host.run_program(
+            name, arguments, sudo=host.settings.sudo is True, timeout_s=timeout_s
+        )  # no sudoers list names a program
     except PrivilegeRefused as refused:
         if not refused.message.startswith("sudo"):  # the login itself
             raise

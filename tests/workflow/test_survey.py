@@ -50,6 +50,15 @@ def test_refused_sudo_costs_a_second_round_trip():
     assert [check.name for check in survey.checks if check.state is State.UNKNOWN] == ["rights"]
 
 
+@pytest.mark.parametrize("sudo", ["listed", False])
+def test_a_host_that_is_meant_to_do_without_sudo_is_asked_once(sudo):
+    """Where the inventory says that programs get no sudo, one round trip is enough and nothing is amiss."""
+    host = Host(json.dumps(reading()), refusal=PrivilegeRefused("sudo refused"), sudo=sudo)
+    survey = survey_host(host)
+    assert host.asked == [False]
+    assert "rights" not in [check.name for check in survey.checks]
+
+
 @pytest.mark.parametrize(
     ("error", "summary"),
     [
