@@ -116,8 +116,8 @@ def _figures_of(text: str) -> list[tuple[str, object]]:
         ("available_kv_cache_bytes", _AVAILABLE_KV),
         ("cuda_graphs_bytes", _GRAPHS),
     ):
-        if (match := pattern.search(text)) and match["size"]:
-            found.append((name, size_bytes(match["size"], match["size_unit"])))
+        if match := pattern.search(text):
+            found.append((name, size_bytes(match["size"] or match["cpu"], match["size_unit"] or "GiB")))
     if match := _KV_TOKENS.search(text):
         found.append(("kv_cache_tokens", int(match["tokens"].replace(",", ""))))
     if match := _CONCURRENCY.search(text):
