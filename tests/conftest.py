@@ -83,6 +83,14 @@ def debian() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def real_vllm() -> Iterator[Any]:
+    """A real Debian with a real vLLM and a tiny model, booted once for the whole run (the first run builds the engine)."""
+    rig = importlib.import_module("tests.rig.real_vllm")
+    with importlib.import_module("tests.rig.skip").or_skip(rig.real_vllm_host()) as real:
+        yield real
+
+
+@pytest.fixture(scope="session")
 def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSettings]:
     """Settings of a real sshd on a loopback port."""
     sshd = importlib.import_module("tests.loopback_sshd")

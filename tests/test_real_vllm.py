@@ -1,60 +1,176 @@
-"""A real vLLM in the real Debian host serves the tiny model under systemd."""
+"""The whole on a real vLLM: `90-deploy`, unchanged, in the real Debian host, as an operator without root runs it."""
 
 import json
-import time
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.rig.real_vllm import ENVIRONMENT, MODEL_DIR, SERVE_FLAGS, VERSION, RealVllmHost, real_vllm_host
-from tests.rig.skip import or_skip
+from opslib.app.headless import RunResult, run_headless
+from opslib.domain.parameters import schema_of
+from tests.rig.inventory import write_inventory
+from tests.rig.real_vllm import MODEL_NAME, VERSION, RealVllmHost
 
-pytestmark = [pytest.mark.realvllm, pytest.mark.timeout(900)]  # the first run builds the engine
+pytestmark = [pytest.mark.realvllm, pytest.mark.timeout(300, func_only=True)]
 
-READY_TIMEOUT_S = 240.0
-FETCH = """\
-import sys, urllib.request
-request = urllib.request.Request(sys.argv[1], sys.argv[2].encode() or None, {"Content-Type": "application/json"})
-with urllib.request.urlopen(request, timeout=60) as answer:
-    print(answer.status, answer.read().decode())
-"""
+ALIAS = "debian"
+UNIT = "vllm-tiny"
+DEPLOY = {
+    "host": ALIAS,
+    "unit": UNIT,
+    "model": MODEL_NAME,
+    "gpus": [],
+    "tensor_parallel_size": 1,
+    "max_model_len": 1024,
+    "max_num_seqs": 16,
+    "extra_args": ["--dtype", "bfloat16", "--enforce-eager"],
+    "engine_version": VERSION.rpartition(".")[0],
+    "consent": "given",
+    "ready_timeout_s": 240,
+    "concurrency_levels": [1, 2, 4, 8],
+    "input_tokens": 64,
+    "output_tokens": 32,
+}
+
+DIED = {"process/died-silently", "process/killed"}
+
+Sections = dict[str, dict[str, Any]]
+Runner = Callable[..., tuple[RunResult, Sections]]
 
 
 @pytest.fixture(scope="module")
-def host() -> Iterator[RealVllmHost]:
-    with or_skip(real_vllm_host()) as real:
-        yield real
+def run(real_vllm: RealVllmHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    """Runs a runbook headless on the real host; what came out, and its sections by name.
+
+    $OPSLIB_EXAMPLES names a folder that the records go to, for one that is to be kept (runs/examples/README.md).
+    """
+    place = tmp_path_factory.mktemp("real")
+    inventory = write_inventory(place / "hosts.toml", ALIAS, real_vllm.settings)
+
+    def run_one(runbook: str, *, is_example: bool = False, **given: Any) -> tuple[RunResult, Sections]:
+        on_event = given.pop("on_event", lambda _event: None)
+        kept = os.environ.get("OPSLIB_EXAMPLES") if is_example else None
+        result = run_headless(runbook, given, runs_dir=Path(kept or place / "runs"), on_event=on_event)
+        sections = json.loads((result.folder / "record.json").read_text())["sections"]
+        return result, {entry["name"]: entry for entry in sections}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPSLIB_HOSTS", str(inventory))
+        yield run_one
 
 
-def fetch(host: RealVllmHost, path: str, body: str = "") -> tuple[int, str]:
-    """Status and body of a request made on the host itself; status 0 where nothing answers."""
-    asked = host.debian.ssh("python3", "-c", FETCH, f"http://127.0.0.1:8000{path}", body, timeout_s=90)
-    status, _, text = asked.stdout.partition(" ")
-    return (int(status), text.strip()) if asked.returncode == 0 else (0, asked.stderr)
+@pytest.fixture(scope="module")
+def deployed(run: Runner, real_vllm: RealVllmHost) -> Iterator[tuple[RunResult, Sections]]:
+    """The deploy that goes well; its service runs until the module ends."""
+    yield run("90-deploy", is_example=True, **DEPLOY)
+    real_vllm.debian.ssh("systemctl", "stop", UNIT, timeout_s=90)
 
 
-def unit_text(host: RealVllmHost) -> str:
-    environment = "\n".join(f"Environment={name}={value}" for name, value in host.settings.environment.items())
-    command = " ".join((host.settings.vllm, "serve", MODEL_DIR, *SERVE_FLAGS, "--port", "8000"))
-    return f"[Service]\n{environment}\nExecStart={command}\nRestart=on-failure\nRestartSec=2\n"
+def test_deploy_ends_ready_and_measured(deployed: tuple[RunResult, Sections]) -> None:
+    """A real deploy ends ok with exit code 0: ready without a restart, and every concurrency level measured."""
+    result, sections = deployed
+    assert (result.outcome.state, result.exit_code) == ("ok", 0), result.outcome
+    launch, levels = sections["launch"]["value"], sections["benchmark"]["value"]["levels"]
+    assert (launch["state"], launch["n_restarts"]) == ("ready", 0)
+    assert [level["concurrency"] for level in levels] == DEPLOY["concurrency_levels"]
+    assert all(level["n_errors"] == 0 and level["output_throughput"] > 0 for level in levels)
+    assert f"{UNIT} is ready" in result.outcome.reason
 
 
-def test_unit_serves_and_answers(host: RealVllmHost) -> None:
-    """The unit becomes ready without a restart, completes a prompt, and its journal names the engine's version."""
-    assert host.settings.environment == ENVIRONMENT
-    debian = host.debian
-    debian.put_files({"/etc/systemd/system/vllm-tiny.service": (unit_text(host).encode(), 0o644)})
-    debian.ssh("systemctl", "daemon-reload")
-    debian.ssh("systemctl", "start", "vllm-tiny")
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while fetch(host, "/health")[0] != 200 and time.monotonic() < deadline:
-        time.sleep(1)
-    shown = debian.ssh("systemctl", "show", "vllm-tiny", "--property=NRestarts,SubState").stdout
-    journal = debian.ssh("journalctl", "--unit=vllm-tiny", "--output=cat", "--no-pager").stdout
-    assert set(shown.split()) == {"NRestarts=0", "SubState=running"}, journal[-2000:]
-    wanted = {"model": MODEL_DIR, "prompt": "12 144 1100", "max_tokens": 8, "temperature": 0}
-    status, text = fetch(host, "/v1/completions", json.dumps(wanted))
-    assert status == 200
-    assert json.loads(text)["usage"]["completion_tokens"] > 0
-    assert f"version {VERSION}" in journal
-    assert "EngineCore pid=" in journal
+def test_record_holds_what_the_engine_printed(deployed: tuple[RunResult, Sections]) -> None:
+    """Version, arguments and KV cache are read from the real journal, and the phases of the start are in order."""
+    launch = deployed[1]["launch"]["value"]
+    engine = launch["engine"]
+    assert engine["version"].startswith(VERSION)
+    assert engine["arguments"]["max_model_len"] == DEPLOY["max_model_len"]
+    assert engine["kv_cache_tokens"] > DEPLOY["max_model_len"]
+    assert engine["available_kv_cache_bytes"] == 2**30
+    seen = [step["seen"] for step in launch["timeline"]]
+    phases = ["engine process starting", "loading weights", "sizing the KV cache", "serving"]
+    assert [step for step in seen if step in phases] == phases
+
+
+def test_page_is_self_contained(deployed: tuple[RunResult, Sections]) -> None:
+    """The record's page names nothing that would have to be fetched, runs no script, and holds the picture."""
+    page = (deployed[0].folder / "record.html").read_text()
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//|@import|url\(\s*["']?https?:""", page)
+    assert "<script" not in page
+    assert "data:image/png;base64," in page
+    assert f"vLLM {VERSION}" in page
+
+
+def test_engine_killed_while_measured_is_noticed(run: Runner, deployed: Any, real_vllm: RealVllmHost) -> None:
+    """An engine core that dies by SIGKILL under load ends the benchmark as critical, and its cause is named at once."""
+    debian = real_vllm.debian
+    killed: list[str] = []
+
+    def kill_once(event: dict[str, Any]) -> None:
+        if event["kind"] == "progress" and not killed:
+            killed.append(real_vllm.engine_core_pid(UNIT))
+            debian.ssh("kill", "-KILL", killed[0])
+
+    levels = {"concurrency_levels": [1, 16, 16, 16], "requests_per_stream": 4, "output_tokens": 256}
+    result, sections = run("50-benchmark", **{**shared("50-benchmark"), **levels}, on_event=kill_once)
+    value = sections["benchmark"]["value"]
+    assert killed
+    assert (result.outcome.state, result.exit_code) == ("critical", 2), result.outcome
+    assert value["steadiness"]["state"] == "critical"
+    assert value["diagnosis"]["cause"] in DIED, value["diagnosis"]
+    result, sections = run("40-investigate-crash", host=ALIAS, unit=UNIT)
+    assert sections["investigate"]["value"]["diagnosis"]["cause"] in DIED
+    assert result.exit_code == 2
+
+
+# ---------------------------------------------------------------- deploys that must not go well
+
+
+def test_missing_shard_stops_before_anything_changes(run: Runner, real_vllm: RealVllmHost) -> None:
+    """With a shard missing the runbook stops at verify-download, and no unit is written."""
+    cut = sorted(real_vllm.copy_model("tiny-cut").glob("*.safetensors"))[2]
+    cut.unlink()
+    result, sections = run("90-deploy", **{**DEPLOY, "unit": "vllm-cut", "model": "tiny-cut"})
+    assert (result.outcome.state, result.exit_code) == ("critical", 2)
+    assert cut.name in json.dumps(sections["verify-download"]["value"]["missing_shards"])
+    assert list(sections) == ["identify", "verify-download"]
+    assert not real_vllm.debian.local_path("/etc/systemd/system/vllm-cut.service").exists()
+
+
+# name, parameters that differ, cause, a piece of the sentence that an operator reads
+FAILING = [
+    ("port", {}, "configuration/port-in-use", r"Port 8000 is held by python3 \(pid \d+, on 0\.0\.0\.0\)"),
+    (
+        "flag",
+        {"extra_args": [*DEPLOY["extra_args"], "--max-num-seq5", "4"]},
+        "configuration/bad-argument",
+        "--max-num-seq5",
+    ),
+    ("context", {"max_model_len": 4096}, "model/max-model-len-above-limit", "4096.*2048"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "cause", "sentence"), FAILING, ids=[case[0] for case in FAILING])
+def test_failing_deploy_names_the_cause(
+    run: Runner, real_vllm: RealVllmHost, name: str, given: dict[str, Any], cause: str, sentence: str
+) -> None:
+    """A deploy that cannot work ends critical, with the right id and a sentence that names what is in the way."""
+    unit = f"vllm-{name}"
+    if name == "port":
+        real_vllm.take_port()
+    try:
+        result, _ = run("90-deploy", **{**DEPLOY, "unit": unit, **given})
+    finally:
+        real_vllm.debian.ssh("systemctl", "stop", unit, "squatter", timeout_s=90)
+    assert (result.outcome.state, result.exit_code) == ("critical", 2), result.outcome
+    assert result.record.cause == cause, result.outcome
+    assert re.search(sentence, result.outcome.reason), result.outcome.reason
+
+
+# ---------------------------------------------------------------- what the tests lean on
+
+
+def shared(runbook: str) -> dict[str, Any]:
+    """The deploy's parameters that another runbook has too."""
+    return {name: value for name, value in DEPLOY.items() if name in schema_of(runbook).model_fields}

@@ -11,6 +11,10 @@ class RigUnavailable(Exception):  # noqa: N818 - a statement about the machine, 
     """The real host (or the real engine) cannot be had here; the text says why in one line."""
 
 
+class EngineUnavailable(RigUnavailable):
+    """The real engine cannot be installed here; in continuous integration too that is a skip, not a failure."""
+
+
 def cache_dir() -> Path:
     """Where base images and engines are kept between runs (never in the checkout)."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opslib-test"

