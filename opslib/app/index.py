@@ -46,8 +46,8 @@ def _line(name: str, path: Path) -> RunbookLine:
 
 
 def _opening(path: Path) -> tuple[str, str]:
-    """The question of a runbook and the sentence that says what it changes."""
+    """The question of a runbook and what it changes."""
     cells = json.loads(path.read_text("utf-8"))["cells"]
     lines = "".join(cells[0]["source"]).splitlines()
     changes = lines[2].partition("**")[2].partition("**")[0] if len(lines) > 2 else ""
-    return lines[0].removeprefix("# ").strip(), changes.rstrip(".")
+    return lines[0].removeprefix("# ").strip(), changes.removeprefix("Changes ").rstrip(".")

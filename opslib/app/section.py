@@ -16,34 +16,38 @@ from opslib.views.shown import Shown
 
 INTERRUPTED = "interrupted: what was begun may go on there; run this cell again to ask again"
 Answer = tuple[SectionResult, Shown]
+Cell = Callable[[Run], Shown | None]
+WaitingCell = Callable[[Run], Awaitable[Shown | None]]
 
 
-def section(name: str) -> Callable[[Callable[[Run], Answer]], Callable[[Run], Shown]]:
+def section(name: str) -> Callable[[Callable[[Run], Answer]], Cell]:
     """Make a function a section called `name`: skipped after a stop, its errors shown and recorded, never raised."""
 
-    def decorate(body: Callable[[Run], Answer]) -> Callable[[Run], Shown]:
+    def decorate(body: Callable[[Run], Answer]) -> Cell:
         @functools.wraps(body)
-        def run_section(run: Run) -> Shown:
+        def run_section(run: Run) -> Shown | None:
             with _framed(run, name) as frame:
                 if frame.is_open:
                     frame.close(body(run))
-            return frame.shown
+            return frame.answer
 
         return run_section
 
     return decorate
 
 
-def waiting_section(name: str) -> Callable[[Callable[[Run], Awaitable[Answer]]], Callable[[Run], Awaitable[Shown]]]:
+def waiting_section(
+    name: str,
+) -> Callable[[Callable[[Run], Awaitable[Answer]]], WaitingCell]:
     """The same for a section that waits: its cell awaits it, so that buttons work meanwhile."""
 
-    def decorate(body: Callable[[Run], Awaitable[Answer]]) -> Callable[[Run], Awaitable[Shown]]:
+    def decorate(body: Callable[[Run], Awaitable[Answer]]) -> WaitingCell:
         @functools.wraps(body)
-        async def run_section(run: Run) -> Shown:
+        async def run_section(run: Run) -> Shown | None:
             with _framed(run, name) as frame:
                 if frame.is_open:
                     frame.close(await body(run))
-            return frame.shown
+            return frame.answer
 
         return run_section
 
@@ -61,6 +65,11 @@ class _Frame:
         # A section that is run again after it stopped the run (the cause is mended) opens the gate again.
         self.is_open = run.stopped_by in (None, name)
         self.shown = Shown.nothing()
+
+    @property
+    def answer(self) -> Shown | None:
+        """What the cell ends with: nothing at all where the section has displayed its final state itself."""
+        return self.shown if self.shown.text else None
 
     def close(self, answer: Answer) -> None:
         result, self.shown = answer

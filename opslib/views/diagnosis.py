@@ -7,7 +7,7 @@ from opslib.domain.diagnosis import Diagnosis, Evidence
 from opslib.domain.states import State
 from opslib.views.panels import quote
 from opslib.views.shown import Shown
-from opslib.views.theme import headline, note, state_text
+from opslib.views.theme import headline, state_text
 
 Part = tuple[str, Sequence[str]]
 
@@ -25,14 +25,15 @@ def diagnosis_panel(host: str, state: State, diagnosis: Diagnosis, *, missing: S
         text += ["", f"{title}:", *(f"  {line}" for line in lines)]
     for remedy in diagnosis.remedies:
         told = f"{remedy.text}{f' ({remedy.command})' if remedy.command else ''}"
-        html.append(note(f"Way out: {told}"))
+        html.append(f'<p style="margin:4px 0"><b>Way out:</b> {escape(told)}</p>')
         text.append(f"Way out: {told}")
     return Shown("".join(html), "\n".join(text))
 
 
 def quoted_line(line: Evidence) -> str:
     """A line of evidence with its process and time."""
-    who = " ".join(part for part in (line.logged_at, line.process) if part)
+    clock = (line.logged_at or "")[:19].replace("T", " ")
+    who = " ".join(part for part in (clock, line.process) if part)
     return f"{who}: {line.text}" if who else line.text
 
 

@@ -10,6 +10,8 @@ from opslib.views.tables import Row, table, text_table
 from opslib.views.theme import MUTED, TEXT_COLOURS, headline, note, state_text
 
 _MONO = "font-family:ui-monospace,Menlo,Consolas,monospace;font-size:0.9em;line-height:1.45"
+_WRAP = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"  # JupyterLab's own style breaks words
+_HANGING = "padding-left:2em;text-indent:-2em"  # a long line is told from the next one
 _DIFF_COLOURS = {"+": TEXT_COLOURS[State.OK], "-": TEXT_COLOURS[State.CRITICAL], "@": TEXT_COLOURS[State.UNKNOWN]}
 
 
@@ -41,21 +43,21 @@ def answer_panel(
 def quote(lines: Sequence[str]) -> str:
     """Lines of evidence as an HTML block that keeps their spacing."""
     style = f"{_MONO};border-left:3px solid {MUTED};margin:6px 0;padding:4px 12px;"
-    style += "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"  # JupyterLab would break words
-    return f'<pre style="{style}">{escape(chr(10).join(lines))}</pre>'
+    style += _WRAP
+    body = "".join(f'<span style="display:block;{_HANGING}">{escape(line)}\n</span>' for line in lines)
+    return f'<pre style="{style}">{body}</pre>'
 
 
 def diff_html(diff: str) -> str:
     """A unified diff with added and removed lines coloured (and marked, where colours are lost)."""
     body = "".join(_diff_line(line) for line in diff.splitlines())
-    return f'<pre style="{_MONO};margin:6px 0;padding:4px 12px;white-space:pre-wrap">{body}</pre>'
+    return f'<pre style="{_MONO};margin:6px 0;padding:4px 12px;{_WRAP}">{body}</pre>'
 
 
 def _diff_line(line: str) -> str:
-    colour = _DIFF_COLOURS.get(line[:1])
-    weight = "" if line.startswith(("+++", "---")) else "font-weight:600"
+    colour = MUTED if line.startswith(("+++", "---")) else _DIFF_COLOURS.get(line[:1])
     text = escape(line) + "\n"
-    return f'<span style="color:{colour};{weight}">{text}</span>' if colour else text
+    return f'<span style="color:{colour}">{text}</span>' if colour else text
 
 
 def plan_panel(host: str, summary: str, diff: str, steps: Sequence[str], *, state: State = State.OK) -> Shown:
@@ -63,7 +65,7 @@ def plan_panel(host: str, summary: str, diff: str, steps: Sequence[str], *, stat
     listed = "".join(f"<li>{escape(step)}</li>" for step in steps)
     html = (
         headline(state, summary, host=host)
-        + (f"<ol>{listed}</ol>" if steps else "")
+        + (f'<ol style="margin:4px 0">{listed}</ol>' if steps else "")
         + (diff_html(diff) if diff else "")
     )
     numbered = [f"  {number}. {step}" for number, step in enumerate(steps, 1)]

@@ -35,14 +35,7 @@ class HostLine(NamedTuple):
 
 def runbooks_table(lines: Sequence[RunbookLine]) -> Shown:
     """The runbooks in their order, each with its question as the link."""
-    rows = [
-        (
-            link(line.href, line.question),
-            _changes(line),
-            Html(f'<code style="color:{MUTED}">{escape(line.name)}</code>'),
-        )
-        for line in lines
-    ]
+    rows = [(link(line.href, line.question), _changes(line), Html(_quiet(line.name))) for line in lines]
     text = text_table([(line.question, line.changes, line.name) for line in lines], RUNBOOK_COLUMNS)
     return Shown(table(rows, RUNBOOK_COLUMNS), text)
 
@@ -56,5 +49,9 @@ def hosts_list(lines: Sequence[HostLine], inventory: str) -> Shown:
 
 def _changes(line: RunbookLine) -> Html:
     if line.effect == "read":
-        return Html(f'<span style="color:{MUTED}">{escape(line.changes)}</span>')
+        return Html(_quiet(line.changes))
     return Html(f'<span style="color:{TEXT_COLOURS[State.WARNING]};font-weight:600">{escape(line.changes)}</span>')
+
+
+def _quiet(text: str) -> str:
+    return f'<span style="color:{MUTED}">{escape(text)}</span>'

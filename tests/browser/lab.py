@@ -27,10 +27,17 @@ SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
     "docmanager-extension/plugin": {"autosave": False},
 }
-FLAGS = (  # none of Chromium's own connections
-    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --force-color-profile=srgb --hide-scrollbars"
-).split()
+FLAGS = [  # none of Chromium's own connections
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+    "--hide-scrollbars",
+]
 
 
 class Lab:
@@ -116,6 +123,13 @@ def _write_settings(place: Path) -> None:
         path = place / "@jupyterlab" / f"{name}.jupyterlab-settings"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(values))
+
+
+def set_theme(root: Path, theme: str) -> None:
+    """Choose JupyterLab's theme for pages that are opened from now on."""
+    path = root / "etc/lab-settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"theme": theme}))
 
 
 def _free_port() -> int:
