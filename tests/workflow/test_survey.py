@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 
@@ -179,9 +180,10 @@ def test_a_hanging_nvidia_smi_is_a_finding_over_ssh(rehearsal_host_of, monkeypat
     """The survey comes back when the time for nvidia-smi is up, with a suspicion and with everything else."""
     monkeypatch.setattr("opslib.domain.survey_reading.GPU_TIMEOUT_S", 1.0)
     host = rehearsal_host_of("healthy")
-    root = host.settings.unit_dir.partition("/etc/")[0]
-    host.run(["rm", f"{root}/bin/nvidia-smi"])
-    host.write_file(f"{root}/bin/nvidia-smi", b"#!/bin/sh\ntrap '' TERM INT\nsleep 60\n", mode=0o755)
+    tool = Path(host.settings.unit_dir.partition("/etc/")[0]) / "bin/nvidia-smi"
+    tool.unlink()
+    tool.write_text("#!/bin/sh\ntrap '' TERM INT\nsleep 60\n")
+    tool.chmod(0o755)
     survey = survey_host(host)
     assert survey.state is State.CRITICAL
     assert survey.summary == "GPUs: nvidia-smi hangs (no answer within 1 s): suspected gpu-hardware/hang"
