@@ -25,9 +25,10 @@ def refresh(name: str, path: Path) -> str:
     for cell in notebook.cells:
         if cell.source in outputs:
             cell.outputs = outputs[cell.source]
+            cell.execution_count = 1  # nbval takes a cell without one for a cell that was never run
             for output in cell.outputs:
                 if "execution_count" in output:
-                    output["execution_count"] = None
+                    output["execution_count"] = 1
     nbformat.write(notebook, path)
     return f"{name}: {result.outcome.state.value}: {result.outcome.reason}"
 
