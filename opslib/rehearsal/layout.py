@@ -99,7 +99,7 @@ def lay_out(root: Path, scenario: Scenario) -> Layout:
     if not checkpoint.exists():
         write_checkpoint(checkpoint)
     for before in scenario.before:
-        _change_file(checkpoint, before)
+        change_file(root / "srv/models", before)
     return layout
 
 
@@ -150,13 +150,17 @@ def _make_keys(layout: Layout) -> None:
     _write(layout.authorized_keys, layout.identity_file.with_suffix(".pub").read_bytes(), 0o600)
 
 
-def _change_file(checkpoint: Path, before: Before) -> None:
-    if before.kind == "remove_file" and before.path:
-        (checkpoint / before.path).unlink(missing_ok=True)
-    elif before.kind == "truncate_file" and before.path:
-        os.truncate(checkpoint / before.path, before.to_bytes or 0)
-    elif before.kind == "flip_bit" and before.path:
-        flip_bit(checkpoint / before.path, before.at_byte or 0)
+def change_file(models: Path, before: Before) -> None:
+    """Do to the files below `models` what a scenario did to them beforehand; other kinds do nothing."""
+    path = models / (before.path or "")
+    if before.kind == "download_tiny":
+        write_checkpoint(path, "tiny")
+    elif before.kind == "remove_file":
+        path.unlink(missing_ok=True)
+    elif before.kind == "truncate_file":
+        os.truncate(path, before.to_bytes or 0)
+    elif before.kind == "flip_bit":
+        flip_bit(path, before.at_byte or 0)
 
 
 def flip_bit(path: Path, at_byte: int) -> None:

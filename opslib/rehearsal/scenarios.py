@@ -24,11 +24,12 @@ class Expected(Value):
 class Before(Value):
     """Something that is done to the host before the deploy begins.
 
-    remove_file, truncate_file and flip_bit: `path` is relative to the checkpoint. listen: a foreign program holds
-    `port`. hold_gpu_memory: a foreign process holds `gib` on each of `gpus`.
+    download_tiny: a second checkpoint, small enough to be hashed, lies at `path` under models_dir. remove_file,
+    truncate_file and flip_bit: `path` is relative to models_dir. listen: a foreign program holds `port`.
+    hold_gpu_memory: a foreign process holds `gib` on each of `gpus`.
     """
 
-    kind: Literal["remove_file", "truncate_file", "flip_bit", "listen", "hold_gpu_memory"]
+    kind: Literal["download_tiny", "remove_file", "truncate_file", "flip_bit", "listen", "hold_gpu_memory"]
     path: str | None = None
     to_bytes: int | None = None  # truncate_file: the size left
     at_byte: int | None = None  # flip_bit: whose lowest bit is turned

@@ -224,6 +224,7 @@ def install_standin(debian: DebianHost, scenario: str = "sampler-oom") -> HostSe
     Damage that the scenario does to files is done; what it has running beforehand is left to the test.
     """
     from opslib.rehearsal.checkpoint import write_checkpoint
+    from opslib.rehearsal.layout import change_file
     from opslib.rehearsal.scenarios import load_scenario
     from opslib.rehearsal.standin_install import standin_files
 
@@ -236,11 +237,8 @@ def install_standin(debian: DebianHost, scenario: str = "sampler-oom") -> HostSe
     if checkpoint.exists():
         shutil.rmtree(checkpoint)
     write_checkpoint(checkpoint)
-    for fault in loaded.before:
-        if fault.kind == "remove_file":
-            (checkpoint / str(fault.path)).unlink()
-        elif fault.kind == "truncate_file":
-            os.truncate(checkpoint / str(fault.path), fault.to_bytes or 0)
+    for before in loaded.before:
+        change_file(checkpoint.parent, before)
     return debian.settings.model_copy(update={"vllm": "/opt/standin/bin/vllm"})
 
 
