@@ -7,12 +7,14 @@ from opslib.domain.diagnosis import Diagnosis
 
 _GIB = 2**30
 _MAX_QUOTED = 240
+_HELD = "gpu-memory/held-by-another"  # its figures, and who holds the memory, stand in the line
 _KILLED = re.compile(r"Killed process (?P<pid>\d+) \((?P<name>[^)]*)\)(?:.{0,120}anon-rss:(?P<kib>\d+)kB)?")
 
 
 def quote_decisive(diagnosis: Diagnosis) -> str:
     """One sentence about this very case; "" where nothing is known, or where the summary's figures say it already."""
-    if diagnosis.cause in {"none", "unknown"} or diagnosis.cause.startswith("gpu-memory/") or not diagnosis.evidence:
+    has_figures = diagnosis.cause.startswith("gpu-memory/") and diagnosis.cause != _HELD
+    if diagnosis.cause in {"none", "unknown"} or has_figures or not diagnosis.evidence:
         return ""
     killed = next((found for line in diagnosis.evidence if (found := _KILLED.search(line.text))), None)
     if killed:
@@ -21,8 +23,13 @@ def quote_decisive(diagnosis: Diagnosis) -> str:
     line = diagnosis.evidence[0]
     text = line.text.strip()
     text = text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
-    speaker = "The kernel" if line.process == "kernel" else line.process or "Its journal"
-    return f'{speaker} says: "{text}".'
+    return f'{_speaker(line.process)} says: "{text}".'
+
+
+def _speaker(process: str) -> str:
+    """Who says a line; before it executes the program, systemd's child bears its name in parentheses."""
+    named = {"kernel": "The kernel", "": "Its journal"}
+    return "systemd" if process.startswith("(") else named.get(process, process)
 
 
 def attempts_in_words(diagnosis: Diagnosis, *, has_given_up: bool) -> str:
