@@ -10,6 +10,8 @@ from pathlib import Path
 
 from opslib.domain.host import HostSettings
 from opslib.domain.vllm_unit import render_vllm_unit
+from opslib.rehearsal.scenarios import load_scenario
+from opslib.rehearsal.standin_install import standin_files
 from tests.rig.debian import DebianHost, debian_host
 from tests.rig.vllm_build import VERSION, tiny_model, vllm_tree
 
@@ -77,6 +79,15 @@ class RealVllmHost:
         self.debian.ssh("systemd-run", "--unit=squatter", "python3", "-m", "http.server", str(port))
         deadline = time.monotonic() + 20
         while not self.debian.ssh("ss", "-Hltn", f"sport = :{port}").stdout and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def hold_gpu(self) -> None:
+        """A make-believe GPU 0 of 95 GiB whose memory another program holds (unit `squatter`), told by its nvidia-smi."""
+        self.debian.put_files(standin_files(load_scenario("healthy")))
+        self.debian.ssh("systemd-run", "--unit=squatter", "/opt/standin/bin/hold-gpu-memory", "57.5", "0")
+        asked = ("/opt/standin/bin/nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader")
+        deadline = time.monotonic() + 20
+        while not self.debian.ssh(*asked).stdout.strip() and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def engine_core_pid(self, unit: str) -> str:
