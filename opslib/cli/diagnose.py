@@ -30,7 +30,7 @@ def diagnose_command(file: IO[bytes], input_format: Format, show: Path | None, a
 
     Exit code 0: nothing is wrong; 2: a cause was found; 3: unknown.
     """
-    entries = parse_input(file.read(), input_format)
+    entries = parse_input(file, input_format)
     status = parse_unit_show(show.read_text("utf-8", "replace")) if show else None
     diagnosis = diagnose(entries, status=status)
     if as_json:

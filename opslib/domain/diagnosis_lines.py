@@ -13,7 +13,9 @@ _SYSTEMD_TEXT = re.compile(
     r"[\w@.:\\-]+\.(?:service|scope|slice): |(?:Started|Starting|Stopping|Stopped|Failed to start) \S"
 )
 _KERNEL_STAMP = re.compile(r"\[(?: *\d{1,8}\.\d{6}|\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})\] ")  # dmesg, dmesg -T
-_KERNEL_TEXT = re.compile(r"NVRM: |oom-kill:|Out of memory: Kill|Memory cgroup out of memory|amdgpu |\w+ invoked oom-")
+_KERNEL_TEXT = re.compile(
+    r"\s*NVRM: |oom-kill:|Out of memory: Kill|Memory cgroup out of memory|amdgpu |\w+ invoked oom-"
+)
 _OTHERS = frozenset({"sudo", "sshd", "CRON", "cron", "systemd-logind", "rsyslogd", "systemd-journald", "dockerd"})
 _NEW_RUN = re.compile(
     r"(?:vLLM API server version |[▄█▀ ]{6,40}version \d|server_args=ServerArgs\(|^Args \{|^build: \d+ \()"

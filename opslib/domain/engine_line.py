@@ -21,6 +21,7 @@ _PREFIX = re.compile(
     r"\((?P<name>[A-Za-z][\w.-]{0,40})(?P<detail>(?: rank=\d{1,6})?)"
     r"(?:[ ,]{1,3}pid=(?P<pid>\d{1,10}))?(?:[ ,]{1,3}ip=[\d.:a-f]{1,40})?\) ?"
 )
+_RANK = re.compile(r"\[(?P<name>rank\d{1,5})\]: (?!\[)")  # torchrun and vLLM up to 0.9; not PyTorch's own C++ lines
 _LEVEL = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
 _HEAD = re.compile(
     rf"(?P<level>{_LEVEL}) (?P<at>\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{{1,6}})?) "
@@ -84,6 +85,9 @@ def parse_log_line(message: str) -> LogLine:
     if text.startswith("(") and (match := _PREFIX.match(text)) and ("=" in match[0]):
         found["process"] = match["name"] + match["detail"]
         found["pid"] = match["pid"] or ""
+        text = text[match.end() :]
+    if text.startswith("[rank") and (match := _RANK.match(text)):
+        found["process"] = found.get("process") or match["name"]
         text = text[match.end() :]
     text, head = _strip_head(text)
     pid = found.get("pid", "")
