@@ -1,7 +1,7 @@
 """How fast is it?"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from opslib.app.run import Run, SectionResult
@@ -9,13 +9,14 @@ from opslib.app.screen import Screen
 from opslib.app.section import Answer, waiting_section
 from opslib.app.sections.crash import explain
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
-from opslib.domain.launch import LaunchStatus
+from opslib.domain.launch import LaunchEvent, LaunchStatus, UnitSeen
 from opslib.domain.states import CheckResult, State, worst
 from opslib.domain.steadiness import check_steadiness
 from opslib.views.benchmark import COLUMNS, BenchmarkView, level_row
 from opslib.views.figures import figure_display
 from opslib.views.shown import Shown
 from opslib.workflow.benchmark import run_benchmark
+from opslib.workflow.investigate import wait_until_ended
 from opslib.workflow.launch import pause
 from opslib.workflow.steadiness import watched_service
 
@@ -26,21 +27,22 @@ _SETTLE_S = 1.0  # a service that fails requests may be just about to end
 @waiting_section("benchmark")
 async def benchmark(run: Run) -> Answer:
     """Throughput and latencies at each concurrency level, measured on the host."""
-    report, steady = await asyncio.to_thread(_measure, run)
+    report, steady, invocation_id = await asyncio.to_thread(_measure, run)
     run.answers["benchmark"] = report
     view = BenchmarkView(report, has_figure=False)
     rows = [[str(cell) for cell in level_row(level)] for level in report.levels]
     run.tell("table", "", section="benchmark", columns=list(COLUMNS), rows=rows)
     if report.levels:
         _show_figure(run, report)
-    return _judged(run, report, steady), Shown(view.html, view.text)
+    return _judged(run, report, steady, invocation_id), Shown(view.html, view.text)
 
 
-def _judged(run: Run, report: BenchmarkReport, steady: CheckResult) -> SectionResult:
+def _judged(run: Run, report: BenchmarkReport, steady: CheckResult, invocation_id: str) -> SectionResult:
     """The figures, and whether the service stayed well meanwhile; one that ended has a cause."""
     value = {**report.model_dump(mode="json"), "steadiness": steady.model_dump(mode="json")}
     if steady.state is State.CRITICAL:
-        _, diagnosis = explain(run, _invocation(run))
+        wait_until_ended(run.host, run.parameters.unit, invocation_id)
+        _, diagnosis = explain(run, invocation_id)
         value["diagnosis"] = diagnosis.model_dump(mode="json")
         summary = f"{steady.summary}: {diagnosis.cause}: {diagnosis.summary}"
         cause = None if diagnosis.cause in {"none", "unknown"} else diagnosis.cause
@@ -51,10 +53,11 @@ def _judged(run: Run, report: BenchmarkReport, steady: CheckResult) -> SectionRe
     return SectionResult(state=state, summary=summary, value=value, is_headline=True)
 
 
-def _invocation(run: Run) -> str:
-    """The start that serves, where this run has launched it; "" otherwise."""
+def _invocation(run: Run, events: Iterable[LaunchEvent]) -> str:
+    """The start that serves: the one that this run has launched, else the first that was seen."""
     status: LaunchStatus | None = run.answers.get("launch")
-    return status.invocation_id if status else ""
+    seen = (event.status.invocation_id for event in events if isinstance(event, UnitSeen))
+    return status.invocation_id if status else next(filter(None, seen), "")
 
 
 def _show_figure(run: Run, report: BenchmarkReport) -> None:
@@ -64,15 +67,16 @@ def _show_figure(run: Run, report: BenchmarkReport) -> None:
     Screen().paint(figure)
 
 
-def _measure(run: Run) -> tuple[BenchmarkReport, CheckResult]:
-    """The sweep, with an eye on the service as long as it lasts."""
+def _measure(run: Run) -> tuple[BenchmarkReport, CheckResult, str]:
+    """The sweep, with an eye on the service as long as it lasts, and the start that was measured."""
     unit = run.parameters.unit
     with watched_service(run.host, unit, port=run.parameters.port) as watched:
         report = _sweep(run)
         if report.state is not State.OK:
             pause(_SETTLE_S)
             watched.look()
-    return report, check_steadiness(watched.events, unit=unit, invocation_id=_invocation(run))
+    invocation_id = _invocation(run, watched.events)
+    return report, check_steadiness(watched.events, unit=unit, invocation_id=invocation_id), invocation_id
 
 
 def _sweep(run: Run) -> BenchmarkReport:
