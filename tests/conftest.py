@@ -24,6 +24,7 @@ HOST_KINDS = (
     "rehearsal",
     pytest.param("realhost", marks=pytest.mark.realhost),
     pytest.param("realhost-ops", marks=pytest.mark.realhost),
+    pytest.param("realhost-jump", marks=pytest.mark.realhost),
 )
 
 COLLECTED = pytest.StashKey[set[Path]]()  # the modules with tests in them, deselected ones included
@@ -100,6 +101,25 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSettings]
         yield settings
 
 
+@pytest.fixture(scope="session")
+def jump(debian: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSettings]:
+    """Settings that reach the real Debian as `ops` through an sshd on the loopback; both host keys are pinned."""
+    sshd = importlib.import_module("tests.loopback_sshd")
+    if sshd.SSHD is None:
+        not_here("no sshd on this machine (package openssh-server)")
+    directory = tmp_path_factory.mktemp("jump")
+    with sshd.loopback_sshd(directory) as hop:
+        target = debian.ops_settings
+        (directory / "id.pub").write_text(Path(f"{target.identity_file}.pub").read_text())
+        pins = [Path(settings.known_hosts_file or "").read_text() for settings in (hop, target)]
+        (directory / "known_hosts_of_both").write_text("".join(pins))
+        changes = {
+            "proxy_jump": f"{hop.user}@{hop.address}:{hop.port}",
+            "known_hosts_file": str(directory / "known_hosts_of_both"),
+        }
+        yield target.model_copy(update=changes)
+
+
 @pytest.fixture(scope="session", params=HOST_KINDS)
 def any_settings(request: pytest.FixtureRequest) -> HostSettings:
     """Settings of each kind of machine in turn."""
@@ -112,6 +132,8 @@ def any_settings(request: pytest.FixtureRequest) -> HostSettings:
             return request.getfixturevalue("rehearsal").settings
         case "realhost":
             return request.getfixturevalue("debian").settings
+        case "realhost-jump":
+            return request.getfixturevalue("jump")
         case _:
             return request.getfixturevalue("debian").ops_settings
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from opslib.domain.states import Value
 
@@ -42,7 +42,10 @@ class HostSettings(Value):
     port: int | None = None
     user: str | None = None
     identity_file: str | None = None
-    known_hosts_file: str | None = None  # default: ~/.ssh/known_hosts
+    known_hosts_file: str | None = None  # default: ~/.ssh/known_hosts; for jump hosts as well
+    # [USER@]HOST[:PORT], several with commas, the first one first, as in ssh_config(5); the same identity_file logs in.
+    # Default: what ~/.ssh/config says for the address
+    proxy_jump: str | None = Field(None, pattern=r"^[^\s,@]+(@[^\s,@]+)?(,[^\s,@]+(@[^\s,@]+)?)*$")
     labels: tuple[str, ...] = ()
     # Whether privileged commands go through `sudo -n`; ignored for root. "listed": the login may run only what
     # `opslib sudoers` lists, so each command goes to sudo as it is, and no program does.

@@ -4,7 +4,7 @@ import logging
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import paramiko
 from fabric import Connection
@@ -51,43 +51,54 @@ def fingerprint(key: paramiko.PKey) -> str:
 
 
 def open_connection(settings: HostSettings) -> Connection:
-    """Connect and authenticate, through jump hosts where ~/.ssh/config names them.
+    """Connect and authenticate, through the jump hosts that `proxy_jump` or ~/.ssh/config names.
 
     Raises HostKeyRefused, HostUnreachable, PrivilegeRefused (the login was refused), BadParameter (no identity file).
     """
+    credentials = _credentials(settings)
     connection = Connection(
         settings.address,
         user=settings.user,
         port=settings.port,
         connect_timeout=CONNECT_TIMEOUT_S,
-        connect_kwargs=_credentials(settings),
+        connect_kwargs=credentials,
+        gateway=_jump_hosts(settings, credentials),
     )
-    hop: Any = connection
-    while isinstance(hop, Connection):
+    for hop in reversed(_hops(connection)):  # one after the other, so that the one that fails is known
         _trust_only_known_keys(hop, settings)
-        hop = hop.gateway
-    try:
-        connection.open()
-    except OpslibError:
-        close_quietly(connection)
-        raise
-    except (SSHException, OSError, EOFError) as error:
-        close_quietly(connection)
-        raise _translated(error, connection, settings) from error
-    hop = connection
-    while isinstance(hop, Connection):
+        try:
+            hop.open()
+        except OpslibError:
+            close_quietly(connection)
+            raise
+        except (SSHException, OSError, EOFError) as error:
+            close_quietly(connection)
+            raise _translated(error, hop, settings) from error
         _keep_alive(hop.transport)
-        hop = hop.gateway
     return connection
 
 
 def close_quietly(connection: Connection) -> None:
     """Close the connection and its jump hosts, whatever state they are in."""
-    hop: Any = connection
-    while isinstance(hop, Connection):
+    for hop in _hops(connection):
         with suppress(Exception):
             hop.client.close()
+
+
+def _hops(connection: Connection) -> list[Connection]:
+    """The connection, then the jump hosts that it goes through, the nearest to this machine last."""
+    hops, hop = [], connection
+    while isinstance(hop, Connection):
+        hops.append(hop)
         hop = hop.gateway
+    return hops
+
+
+def _jump_hosts(settings: HostSettings, credentials: dict[str, object]) -> Connection | None:
+    hop = None
+    for place in settings.proxy_jump.split(",") if settings.proxy_jump else ():
+        hop = Connection(place, gateway=hop, connect_timeout=CONNECT_TIMEOUT_S, connect_kwargs=credentials)
+    return hop
 
 
 def _credentials(settings: HostSettings) -> dict[str, object]:
@@ -160,10 +171,7 @@ def _reason(error: Exception) -> str:
 
 
 def _changed_key(error: BadHostKeyException, connection: Connection, settings: HostSettings) -> HostKeyRefused:
-    hop: Any = connection
-    while isinstance(hop.gateway, Connection) and hop.host != error.hostname:
-        hop = hop.gateway
-    name = f"[{hop.host}]:{hop.port}" if hop.port != 22 else hop.host
+    name = f"[{connection.host}]:{connection.port}" if connection.port != 22 else connection.host
     file = _known_hosts_files(connection, settings)[0]
     return HostKeyRefused(
         f"the host key of {name} has CHANGED: it is {error.key.get_name()} {fingerprint(error.key)}, "

@@ -157,7 +157,7 @@ def test_a_timeout_ends_the_whole_tree(any_host: Host, sudo: bool) -> None:
     duration = marker()
     began_at = time.monotonic()
     with pytest.raises(CommandTimedOut) as caught:
-        any_host.run(family(duration), timeout_s=1, sudo=sudo)
+        any_host.run(family(duration), timeout_s=0.5, sudo=sudo)
     assert time.monotonic() - began_at < 4
     assert any_host.settings.alias in str(caught.value)
     assert not is_asleep(any_host, duration)
@@ -167,7 +167,7 @@ def test_a_timeout_ends_what_ignores_sigterm(any_host: Host) -> None:
     """A command that ignores SIGTERM gets two seconds, then SIGKILL."""
     duration = marker()
     with pytest.raises(CommandTimedOut):
-        any_host.run(["sh", "-c", f"trap '' TERM; sleep {duration}; sleep {duration}"], timeout_s=0.5)
+        any_host.run(["sh", "-c", f"trap '' TERM; sleep {duration}; sleep {duration}"], timeout_s=0.2)
     assert not is_asleep(any_host, duration)
 
 
@@ -225,7 +225,7 @@ def test_link_loss_ends_the_stream_on_the_host(any_settings: HostSettings, any_h
 @pytest.mark.parametrize("sudo", [False, True])
 def test_a_silent_link_ends_the_stream_on_the_host(any_host: Host, monkeypatch: pytest.MonkeyPatch, sudo: bool) -> None:
     """A program that hears no heartbeat for a while takes the link for dead (a pulled cable closes nothing)."""
-    monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 0.6)
     duration = marker()
     with any_host.stream(family(duration), sudo=sudo) as lines:
         assert next(iter(lines)) == b"up"
@@ -234,9 +234,9 @@ def test_a_silent_link_ends_the_stream_on_the_host(any_host: Host, monkeypatch: 
 
 def test_a_heartbeat_keeps_the_stream(any_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream without a line stays open as long as its reader is there."""
-    monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(pipes, "HEARTBEAT_S", 0.2)
-    with any_host.stream(["sh", "-c", "sleep 2; echo late"]) as lines:
+    monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 0.6)
+    monkeypatch.setattr(pipes, "HEARTBEAT_S", 0.1)
+    with any_host.stream(["sh", "-c", "sleep 1.2; echo late"]) as lines:
         assert list(lines) == [b"late"]
 
 
@@ -278,15 +278,15 @@ def test_a_program_may_take_its_time(any_host: Host) -> None:
     """A program is ended when its time is up, with what it started."""
     duration = marker()
     with pytest.raises(CommandTimedOut):
-        any_host.run_program("supervise", {"argv": family(duration)}, timeout_s=1)
+        any_host.run_program("supervise", {"argv": family(duration)}, timeout_s=0.6)
     assert not is_asleep(any_host, duration)
 
 
 def test_a_heartbeat_keeps_a_long_program(any_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that works for longer than a link may be silent isn't ended while somebody waits for it."""
-    monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(pipes, "HEARTBEAT_S", 0.2)
-    assert any_host.run_program("supervise", {"argv": ["sleep", "2"]}).exit_status == 0
+    monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 0.6)
+    monkeypatch.setattr(pipes, "HEARTBEAT_S", 0.1)
+    assert any_host.run_program("supervise", {"argv": ["sleep", "1.2"]}).exit_status == 0
 
 
 def test_an_unknown_program_is_refused(any_host: Host) -> None:

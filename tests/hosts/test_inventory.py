@@ -26,6 +26,8 @@ MISTAKES = {
     "unknown field, far": ('[hosts.a]\naddress = "x"\nzzzz = 1', "fields: alias, address"),
     "missing address": ("[hosts.a]\nport = 22", "address: Field required"),
     "wrong type": ('[hosts.a]\naddress = "x"\nport = "many"', "port: Input should be a valid integer"),
+    "no jump host": ('[hosts.a]\naddress = "x"\nproxy_jump = "a b"', "proxy_jump: String should match"),
+    "unknown scope": ('[hosts.a]\naddress = "x"\nscope = "mine"', "scope: Input should be 'system' or 'user'"),
     "unknown table": ('[host.a]\naddress = "x"', "unknown table [host]"),
     "no table": ('hosts = "a"', "`hosts` is no table"),
     "entry is no table": ('[hosts]\na = "x"', "[hosts.a] is no table"),

@@ -32,7 +32,7 @@ NOW = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
 CRASHES = (
     "[Unit]\nDescription=A port taken\n[Service]\nType=exec\nExecStart=/bin/sh -c 'echo \"(APIServer pid=7) ERROR 11-29 "
     "12:00:00 [x.py:1] OSError: [Errno 98] error while attempting to bind on address (0.0.0.0, 8000): address already "
-    "in use\"; exit 1'\n"
+    "in use\"; sleep 0.3; exit 1'\n"
 )
 
 

@@ -28,7 +28,7 @@ SERVES = (
 )
 CRASHES = (
     "[Service]\nType=exec\nExecStart=/bin/sh -c 'echo \"(APIServer pid=7) ERROR 11-29 12:00:00 [x.py:1] OSError: "
-    "[Errno 98] error while attempting to bind on address (0.0.0.0, 8000): address already in use\"; exit 1'\n"
+    "[Errno 98] error while attempting to bind on address (0.0.0.0, 8000): address already in use\"; sleep 0.3; exit 1'\n"
 )
 
 

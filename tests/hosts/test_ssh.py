@@ -180,9 +180,9 @@ def test_a_login_without_sudo_is_refused(debian: Any) -> None:
 def test_a_pulled_cable_is_noticed_at_both_ends(debian: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """When packets vanish, the reader hears of it, the host ends the command, and the next command reconnects."""
     monkeypatch.setattr(connection, "KEEPALIVE_S", 1)
-    monkeypatch.setattr(connection, "_UNACKNOWLEDGED_MS", 3000)
+    monkeypatch.setattr(connection, "_UNACKNOWLEDGED_MS", 1500)
     monkeypatch.setattr(connection, "CONNECT_TIMEOUT_S", 2)
-    monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 4.0)
+    monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 3.0)
     host = SshHost(debian.settings)
     with host.stream(["sh", "-c", "echo up; setsid sleep 4321.5 & sleep 4321.5"]) as lines:
         reading = iter(lines)
@@ -194,7 +194,7 @@ def test_a_pulled_cable_is_noticed_at_both_ends(debian: Any, monkeypatch: pytest
             assert time.monotonic() - began_at < 12
             with pytest.raises(HostUnreachable):
                 host.run(["true"])
-            time.sleep(max(0.0, began_at + 8 - time.monotonic()))
+            time.sleep(max(0.0, began_at + 6 - time.monotonic()))
     assert not host.run(["pgrep", "-f", "[s]leep 4321.5"]).is_success
     host.close()
 
@@ -232,3 +232,32 @@ def test_a_host_that_restarts_is_reached_again(debian: Any) -> None:
     assert host.run(["true"]).is_success
     assert before.is_success
     host.close()
+
+
+@pytest.mark.realhost
+def test_each_hop_has_its_pinned_key(jump: HostSettings, tmp_path: Path) -> None:
+    """Through a jump host both keys are checked: with only one of them known, the other host is refused by its name."""
+    lines = Path(jump.known_hosts_file or "").read_text().splitlines(keepends=True)
+    known = tmp_path / "known_hosts"
+    settings = jump.model_copy(update={"known_hosts_file": str(known)})
+    for pinned, refused in ((lines[0], jump.address), (lines[1], str(jump.proxy_jump).rpartition(":")[2])):
+        known.write_text(pinned)
+        error = refusal(settings)
+        assert isinstance(error, HostKeyRefused)
+        assert refused in error.message
+    known.write_text("".join(lines))
+    with opened(settings) as host:
+        assert host.run(["hostname"]).text.strip() == jump.alias
+
+
+@pytest.mark.realhost
+def test_the_hop_that_fails_is_named(jump: HostSettings) -> None:
+    """When the jump host doesn't answer the error says so, not that the host behind it is down."""
+    port = free_port()
+    error = refusal(jump.model_copy(update={"proxy_jump": f"nobody@127.0.0.1:{port}"}))
+    assert isinstance(error, HostUnreachable)
+    assert str(port) in error.message
+    error = refusal(jump.model_copy(update={"port": 9}))
+    assert isinstance(error, HostUnreachable)
+    assert "jump host could not reach it" in error.message
+    assert jump.address in error.message
