@@ -2,6 +2,7 @@
 
 import atexit
 
+from opslib.app.drill import find_drill, is_drill
 from opslib.domain.host import Host
 from opslib.domain.problems import nearest
 from opslib.errors import OpslibError, UnknownName
@@ -20,12 +21,13 @@ def is_rehearsal_alias(alias: str) -> bool:
 
 
 def scenario_of(alias: str) -> str:
-    """The scenario that a rehearsal alias names.
+    """The scenario that a rehearsal alias names; a drill's doesn't, and is looked up.
 
     >>> scenario_of("rehearsal"), scenario_of("rehearsal:healthy")
     ('sampler-oom', 'healthy')
     """
-    return alias.partition(":")[2] or DEFAULT_SCENARIO
+    name = alias.partition(":")[2] or DEFAULT_SCENARIO
+    return find_drill(name).scenario if is_drill(alias) else name
 
 
 def check_alias(alias: str) -> None:
@@ -51,7 +53,8 @@ def open_bound_host(alias: str) -> Host:
         atexit.register(rehearsal.close)
         _rehearsals[alias] = rehearsal
     settings = _rehearsals[alias].settings  # type: ignore[attr-defined]
-    return open_host(settings.model_copy(update={"alias": alias}))
+    told = {"labels": ()} if is_drill(alias) else {}  # they name the scenario
+    return open_host(settings.model_copy(update={"alias": alias, **told}))
 
 
 __all__ = ["OpslibError", "check_alias", "is_rehearsal_alias", "open_bound_host", "scenario_of"]

@@ -15,6 +15,7 @@ from opslib.cli.failures import report_failure
 VERBS = {
     "run": ("opslib.cli.run:run_command", "Run a runbook headless and keep its record."),
     "rehearse": ("opslib.cli.rehearse:rehearse_command", "Rehearse a whole deploy on a practice host."),
+    "drill": ("opslib.cli.drill:drill_command", "Practise in JupyterLab on a host that doesn't say what is wrong."),
     "runs": ("opslib.cli.runs:runs_command", "List the records of earlier runs, newest first."),
     "diagnose": ("opslib.cli.diagnose:diagnose_command", "Name the cause of a crash from a journal or a log."),
     "survey": ("opslib.cli.survey:survey_command", "Look over many hosts at once: units, GPUs, disks, clock."),

@@ -1,5 +1,6 @@
 """The first and the last section of every runbook: who answers, and how it ended."""
 
+from opslib.app.drill import is_drill
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
 from opslib.domain.states import State
@@ -34,4 +35,6 @@ def outcome(run: Run) -> Shown:
     rows = [(entry.name, entry.state) for entry in run.record.sections]
     shown = answer_panel(run.alias, verdict.state, verdict.reason, rows=rows, columns=("section", "state"))
     record = f"Record: runs/{run.folder.path.name}"
+    if is_drill(run.alias):
+        record += f". What this drill was: opslib drill --reveal {run.alias.partition(':')[2]}"
     return Shown(shown.html + f"<p>{record}</p>", f"{shown.text}\n{record}")
