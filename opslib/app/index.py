@@ -50,4 +50,4 @@ def _opening(path: Path) -> tuple[str, str]:
     cells = json.loads(path.read_text("utf-8"))["cells"]
     lines = "".join(cells[0]["source"]).splitlines()
     changes = lines[2].partition("**")[2].partition("**")[0] if len(lines) > 2 else ""
-    return lines[0].removeprefix("# ").strip(), changes.removeprefix("Changes ").rstrip(".")
+    return lines[0].removeprefix("# ").strip(), changes.removeprefix("Changes ").partition(";")[0].rstrip(".")

@@ -53,20 +53,44 @@ def _take(lab: Lab, context: Any, theme: str) -> None:
     _keep(book, "investigate(run)", f"investigate-{theme}")
     book.answer("await remedy(run)", "Apply")
     _keep(book, "await remedy(run)", f"remedy-{theme}")
-    for source in ("await relaunch(run)", "await benchmark(run)", "outcome(run)"):
+    book.run("await relaunch(run)")
+    for source in ("await benchmark(run)", "outcome(run)"):
         book.run(source)
         _keep(book, source, f"{source.removeprefix('await ').partition('(')[0]}-{theme}")
     book.save()
     record = lab.kept_record("90-deploy")
+    _take_way_on(lab, context, theme)
+    _take_lists(lab, context, theme)
+    page = context.new_page()
+    page.goto((record / "record.html").as_uri())
+    _write(page.screenshot(), f"record-{theme}")
+
+
+def _take_way_on(lab: Lab, context: Any, theme: str) -> None:
+    """A launch that is not cured: the crash, and the link to the runbook that goes on."""
+    book = NotebookPage(lab, context.new_page(), "notebooks/30-launch.ipynb")
+    book.page.keyboard.press("Control+b")
+    for source in ('host = "rehearsal"', "begin_run(", "plan_unit(run)"):
+        book.run(source)
+    book.answer("await confirm(run)", "Apply")
+    for source in ("install(run)", "await launch(run)"):
+        book.run(source)
+    _keep(book, "await launch(run)", f"way-on-{theme}")
+
+
+def _take_lists(lab: Lab, context: Any, theme: str) -> None:
+    """The index, and the records in `60-review-runs`."""
     index = NotebookPage(lab, context.new_page(), "notebooks/index.ipynb")
     for source in ("show_runbooks()", "show_records()", "show_hosts()"):
         index.run(source)
     index.page.locator(".jp-Notebook .jp-Cell").first.scroll_into_view_if_needed()
     index.page.wait_for_timeout(500)
     _write(index.page.screenshot(), f"index-{theme}")
-    page = context.new_page()
-    page.goto((record / "record.html").as_uri())
-    _write(page.screenshot(), f"record-{theme}")
+    book = NotebookPage(lab, context.new_page(), "notebooks/60-review-runs.ipynb")
+    book.page.keyboard.press("Control+b")
+    for source in ('host = ""', "begin_run(", "reviewed_frame(run)"):
+        book.run(source)
+    _keep(book, "begin_run(", f"review-{theme}")
 
 
 def _keep(book: NotebookPage, source: str, name: str) -> None:
