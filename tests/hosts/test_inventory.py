@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from opslib.domain.host import HostSettings
 from opslib.errors import BadParameter, UnknownName
 from opslib.hosts.inventory import load_inventory
 
@@ -101,3 +102,11 @@ def test_the_inventory_needs_no_fabric() -> None:
     """Reading the inventory imports no SSH library."""
     code = "import sys, opslib.hosts.inventory; sys.exit(bool({'fabric', 'paramiko'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_key_is_documented() -> None:
+    """The page on hosts.toml has a row for each key that an entry may have, and for no other."""
+    page = (Path(__file__).parents[2] / "docs" / "hosts.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    keys = {word.strip(" `") for row in rows for word in row.split(",")}
+    assert keys == set(HostSettings.model_fields) - {"alias"}
