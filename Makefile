@@ -25,7 +25,7 @@ rehearse: setup ## the whole deploy on the rehearsal host: crash, diagnosis, rem
 lab: setup ## JupyterLab on the index: runbooks by question, the newest records, hosts
 	$(BIN)/jupyter lab --ServerApp.root_dir=. --ServerApp.jpserver_extensions=opslib.app.keeping=True notebooks/index.ipynb
 
-test: setup ## every test that CI runs (unit, notebooks, rehearsal host, real Debian host)
+test: setup ## every test that CI runs (unit, notebooks, rehearsal host, real Debian host, browser)
 	$(BIN)/pytest -m "not realvllm and not slow"
 
 check: setup ## ruff, mypy strict, import-linter, Python 3.8 for on-host code
@@ -35,7 +35,7 @@ check: setup ## ruff, mypy strict, import-linter, Python 3.8 for on-host code
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --target=3.8- --violations --no-tips opslib/onhost opslib/rehearsal/standin
 
-system-deps: ## Debian packages for the real test host (needs root; without it those tests are skipped and say so)
+system-deps: ## Debian packages for the real test host and the browser (needs root; without it those tests are skipped and say so)
 	tests/rig/system-deps.sh
 
 test-realvllm: setup ## 90-deploy on a real vLLM (CPU) in the real Debian host
