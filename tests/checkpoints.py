@@ -1,6 +1,7 @@
 """Small checkpoints for tests: real safetensors files written by hand."""
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -47,4 +48,6 @@ def write_model(directory: Path, n_shards: int = 3) -> Path:
     notes.mkdir(parents=True, exist_ok=True)
     (notes / "config.json.metadata").write_text("abc123\netag\n1764403200.0\n")
     (notes / "config.json.lock").touch()
+    for path in directory.iterdir():
+        os.utime(path, (1764403200, 1764403200))
     return directory

@@ -189,8 +189,9 @@ class BenchmarkParameters(BaseModel):
 class LevelParameters(BaseModel):
     """How deep a checkpoint is verified."""
 
-    level: Literal["listing", "headers", "sample", "digests"] = Field(
-        "headers", description="listing, headers, sample (some bytes of each shard) or digests (all bytes)"
+    level: Literal["extents", "sample", "full-scan", "digest"] = Field(
+        "extents",
+        description="extents (headers), sample (some bytes), full-scan (all bytes), digest (all against known SHA-256)",
     )
 
 

@@ -1,73 +1,117 @@
-"""Hashes files and compares them with the digests that their download recorded."""
+"""Hashes the files of a checkpoint, several at once, and tells each result as it comes; known ones are not read."""
 
-import hashlib
 import os
-import re
-import threading
+import stat
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
-CHUNK = 4 * 1024 * 1024
-MAX_THREADS = 4  # hashlib lets other threads run; a disk seldom feeds more
-TOLD_S = 1.0
-DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+from opslib.onhost.digest_expected import Expected
+from opslib.onhost.digest_hashers import choose_hasher, hash_file
+from opslib.onhost.digest_receipts import Receipts, marks_of
+from opslib.onhost.verify_pool import Tell, run_pool
 
-Emit = Callable[..., None]
+TOLD_BYTES = 32 << 20
+UNHASHED = (".incomplete", ".aria2", ".lock", ".part", ".crdownload")
+
+Progress = Callable[..., None]
 
 
-def recorded(root: str, files: List[Dict[str, Any]], notes: List[Dict[str, Any]]) -> Dict[str, str]:
-    """The digest of each readable file that has one: etags of `hf download`, names of the hub cache's blobs."""
-    etags = {note["path"]: note["etag"].strip('"') for note in notes}
-    found = {}
-    for entry in files:
+def is_hashed(entry: Dict[str, Any]) -> bool:
+    """Whether a file belongs to the model: what downloads note and leave behind does not."""
+    return (
+        bool(entry["is_readable"]) and not entry["path"].startswith(".cache") and not entry["path"].endswith(UNHASHED)
+    )
+
+
+def hash_files(
+    root: str, files: List[Dict[str, Any]], expected: Expected, receipts: Receipts, progress: Progress
+) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
+    """Per file its digests, or why there are none; and the hasher that was used, with its speed."""
+    wanted = sorted((entry for entry in files if is_hashed(entry)), key=lambda entry: -entry["size"])
+    answers, open_files = _from_receipts(root, wanted, expected, receipts)
+    n_bytes = sum(entry["size"] for entry in open_files)
+    hasher = dict(choose_hasher(root, n_bytes), n_receipts=len(answers), bytes_per_s=None)
+    done_files, done_bytes, total = len(answers), 0, sum(entry["size"] for entry in wanted)
+    known_bytes = total - n_bytes
+    began_at = time.monotonic()
+    for told in _hash_all(root, open_files, expected, hasher):
+        if "path" in told:
+            done_files += 1
+            answers.append(told)
+            marks, hashed_at = told.pop("marks", None), told.pop("began_at", None)
+            if told["problem"] is None:
+                receipts.keep(told["path"], marks, told["digests"], hashed_at)
+        done_bytes += told.pop("counted", 0)
+        progress("digest", files=done_files, n_files=len(wanted), bytes=known_bytes + done_bytes, total_bytes=total)
+    took = time.monotonic() - began_at
+    if done_bytes:
+        hasher["bytes_per_s"] = int(done_bytes / max(took, 1e-6))
+    receipts.tidy()
+    return answers, hasher
+
+
+def kinds_for(path: str, expected: Expected) -> List[str]:
+    """SHA-256 of every file; of those for which a git blob id is recorded, that too."""
+    has_sha1 = any(len(row["digest"]) == 40 for row in expected.get(path, ()))
+    return ["sha256", "sha1"] if has_sha1 else ["sha256"]
+
+
+def _from_receipts(
+    root: str, wanted: List[Dict[str, Any]], expected: Expected, receipts: Receipts
+) -> Tuple[List[Dict[str, Any]], List[Dict[str, Any]]]:
+    answers, left = [], []  # type: List[Dict[str, Any]], List[Dict[str, Any]]
+    for entry in wanted:
         path = entry["path"]
-        if path.startswith(".cache") or not entry["is_readable"]:
-            continue
-        etag = etags.get(path, "")
-        if not etag and entry["is_symlink"]:
-            etag = os.path.basename(os.readlink(os.path.join(root, path)))
-        if DIGEST.fullmatch(etag):
-            found[path] = etag
-    return found
-
-
-def digest_of(path: str, like: str, count: Callable[[int], None]) -> str:
-    """SHA-256 for a digest of 64 digits, git's blob id (SHA-1) for one of 40: small files have that on the hub."""
-    total = hashlib.sha256() if len(like) == 64 else hashlib.sha1()  # noqa: S324 - git's own
-    with open(path, "rb") as file:
-        if len(like) == 40:
-            total.update(b"blob %d\0" % os.fstat(file.fileno()).st_size)
-        while True:
-            chunk = file.read(CHUNK)
-            if not chunk:
-                return total.hexdigest()
-            total.update(chunk)
-            count(len(chunk))
-
-
-def compare_digests(root: str, wanted: Dict[str, str], emit: Emit) -> List[Dict[str, Any]]:
-    """Per file what was recorded and what was found, or why it could not be read; tells how far it is."""
-    state = {"files": 0, "bytes": 0, "told_at": time.monotonic()}  # type: Dict[str, Any]
-    lock = threading.Lock()
-
-    def count(size: int) -> None:
-        with lock:
-            state["bytes"] += size
-            if time.monotonic() - state["told_at"] > TOLD_S:
-                state["told_at"] = time.monotonic()
-                emit("progress", files=state["files"], n_files=len(wanted), bytes=state["bytes"])
-
-    def compare(item: Tuple[str, str]) -> Dict[str, Any]:
-        path, like = item
-        answer = {"path": path, "recorded": like, "found": "", "problem": None}  # type: Dict[str, Any]
         try:
-            answer["found"] = digest_of(os.path.join(root, path), like, count)
-        except OSError as error:
-            answer["problem"] = str(error)
-        with lock:
-            state["files"] += 1
-        return answer
+            marks = marks_of(os.stat(os.path.join(root, path)))
+            digests = receipts.find(path, marks, kinds_for(path, expected))
+        except OSError:
+            digests = None
+        if digests:
+            answers.append({"path": path, "digests": digests, "problem": None, "is_receipt": True})
+        else:
+            left.append(entry)
+    return answers, left
 
-    with ThreadPoolExecutor(max_workers=min(MAX_THREADS, os.cpu_count() or 1)) as pool:
-        return list(pool.map(compare, sorted(wanted.items())))
+
+def _hash_all(
+    root: str, entries: List[Dict[str, Any]], expected: Expected, hasher: Dict[str, Any]
+) -> Iterator[Dict[str, Any]]:
+    def work(number: int, tell: Tell) -> None:
+        path = entries[number]["path"]
+        counted = [0]
+
+        def count(size: int) -> None:
+            counted[0] += size
+            if counted[0] >= TOLD_BYTES:
+                tell(counted=counted[0])
+                counted[0] = 0
+
+        answer = _hashed(os.path.join(root, path), hasher["name"], kinds_for(path, expected), count)
+        tell(counted=counted[0], **answer)
+
+    heard = {}  # type: Dict[int, bool]
+    for number, told in run_pool(len(entries), hasher["n_processes"], work):
+        path = entries[number]["path"]
+        if "marks" in told:
+            heard[number] = True
+            yield dict(told, path=path, is_receipt=False)
+        elif "counted" in told:
+            yield {"counted": told["counted"]}
+        elif told.get("done") and number not in heard:
+            yield {"path": path, "digests": {}, "problem": told.get("problem") or "not read", "is_receipt": False}
+
+
+def _hashed(path: str, name: str, kinds: List[str], count: Callable[[int], None]) -> Dict[str, Any]:
+    """The digests of a file, and whether it stayed the same while it was read."""
+    began_at = time.time()
+    try:
+        before = os.stat(path)
+        if not stat.S_ISREG(before.st_mode):
+            raise OSError("not a regular file")  # noqa: TRY301
+        digests = hash_file(path, name, kinds, count)
+        is_steady = marks_of(before) == marks_of(os.stat(path))
+    except OSError as error:
+        return {"marks": [], "digests": {}, "problem": str(error), "began_at": began_at}
+    problem = None if is_steady else "it changed while it was read"
+    return {"marks": marks_of(before), "digests": digests, "problem": problem, "began_at": began_at}

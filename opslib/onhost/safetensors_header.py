@@ -5,11 +5,13 @@ Format: 8 bytes little-endian length, that many bytes of JSON, then the tensors 
 """
 
 import json
+import re
 import struct
 from typing import Any, Dict, List, Tuple
 
 MAX_HEADER_BYTES = 100_000_000  # what the safetensors library itself accepts
 PREFIX_BYTES = 8
+LONG_NUMBER = re.compile(rb"[0-9]{21}")
 DTYPE_BITS = {
     "BOOL": 8,
     "F4": 4,
@@ -46,20 +48,20 @@ class HeaderProblem(Exception):  # noqa: N818 - a finding about a file, not a fa
 
 
 class Tensor:
-    """One tensor of a header: name, dtype, number of elements and where its bytes lie after the header."""
+    """One tensor of a header: name, dtype, shape, number of elements and where its bytes lie after the header."""
 
-    __slots__ = ("begin", "dtype", "end", "n_elements", "name")
+    __slots__ = ("begin", "dtype", "end", "n_elements", "name", "shape")
 
-    def __init__(self, name: str, dtype: str, n_elements: int, begin: int, end: int) -> None:
+    def __init__(self, name: str, dtype: str, shape: List[int], n_elements: int, span: Tuple[int, int]) -> None:
         self.name = name
         self.dtype = dtype
+        self.shape = shape
         self.n_elements = n_elements
-        self.begin = begin
-        self.end = end
+        self.begin, self.end = span
 
 
-def read_header(path: str, size: int) -> Tuple[List[Tensor], int]:
-    """The tensors of a file and its extent (where its last tensor ends); raises HeaderProblem or OSError."""
+def read_header(path: str, size: int) -> Tuple[List[Tensor], int, int]:
+    """The tensors of a file, where their bytes begin, and where the last one ends; raises HeaderProblem or OSError."""
     with open(path, "rb") as file:
         prefix = file.read(PREFIX_BYTES)
         length = header_length(prefix, size)
@@ -67,8 +69,8 @@ def read_header(path: str, size: int) -> Tuple[List[Tensor], int]:
     if len(raw) < length:
         raise HeaderProblem("header-cut", "the file ends within its header")
     tensors = parse_header(raw)
-    extent = PREFIX_BYTES + length + max([tensor.end for tensor in tensors] or [0])
-    return tensors, extent
+    data_begin = PREFIX_BYTES + length
+    return tensors, data_begin, data_begin + max([tensor.end for tensor in tensors] or [0])
 
 
 def header_length(prefix: bytes, size: int) -> int:
@@ -86,15 +88,25 @@ def header_length(prefix: bytes, size: int) -> int:
 def parse_header(raw: bytes) -> List[Tensor]:
     """The tensors that a header's JSON describes, in file order; raises HeaderProblem at the first fault."""
     try:
-        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique)
+        parse_int = _bounded_int if LONG_NUMBER.search(raw) else None  # int() of a million digits takes for ever
+        header = json.loads(raw.decode("utf-8"), object_pairs_hook=_unique, parse_int=parse_int)
     except (ValueError, RecursionError) as error:
         raise HeaderProblem("header-not-json", "the header is not valid JSON: %s" % error) from error
     if not isinstance(header, dict):
         raise HeaderProblem("header-not-json", "the header is JSON, but no object")
-    tensors = [_tensor(name, entry) for name, entry in header.items() if name != "__metadata__"]
+    metadata = header.pop("__metadata__", None) or {}
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise HeaderProblem("header-not-json", "__metadata__ is not a table of texts")
+    tensors = [_tensor(name, entry) for name, entry in header.items()]
     tensors.sort(key=lambda tensor: (tensor.begin, tensor.end))
     _check_contiguous(tensors)
     return tensors
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > 20:
+        raise ValueError("a number of %d digits" % len(digits))
+    return int(digits)
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -113,13 +125,15 @@ def _tensor(name: str, entry: Any) -> Tensor:
         raise HeaderProblem("unknown-dtype", "tensor %s has the unknown dtype %r" % (name, dtype))
     if not isinstance(shape, list) or not all(_is_count(number) for number in [*shape, begin, end]) or begin > end:
         raise HeaderProblem("header-not-json", "tensor %s has a shape or offsets that are no counts" % name)
-    n_elements = 1
-    for number in shape:
+    n_elements = 0 if 0 in shape else 1
+    for number in shape if n_elements else ():
         n_elements *= number
+        if n_elements >= 2**63:
+            raise HeaderProblem("dtype-shape-mismatch", "tensor %s: a shape of more than 2^63 elements" % name)
     if n_elements * DTYPE_BITS[dtype] != (end - begin) * 8:
         detail = "tensor %s: %s x %s is not the %d bytes of its offsets" % (name, dtype, shape, end - begin)
         raise HeaderProblem("dtype-shape-mismatch", detail)
-    return Tensor(name, dtype, n_elements, begin, end)
+    return Tensor(name, dtype, shape, n_elements, (begin, end))
 
 
 def _is_count(number: Any) -> bool:

@@ -48,21 +48,23 @@ def compare_index(
 ) -> List[Dict[str, Any]]:
     """Where index and headers disagree, both ways: `holders` names the files that hold each tensor.
 
-    Only files in `readable` can testify; what should lie in others is not held against the index.
+    Only files in `readable` can testify; what should lie in others is not held against the index. A file that the
+    index doesn't name is not read by the engine, so what it holds counts neither as double nor as unnamed.
     """
-    trusted = set(readable)
+    trusted, named = set(readable), set(weight_map.values())
     found = {}  # type: Dict[Any, List[str]]
     for name, shard in weight_map.items():
         files = holders.get(name, [])
         if shard in trusted and shard not in files:
             kind = "tensor-elsewhere" if files else "tensor-missing"
-            found.setdefault((kind, shard), []).append(name)
+            found.setdefault((kind, shard, " ".join(sorted(files))), []).append(name)
+        for file in files:
+            if file != shard and file in named and shard in files:
+                found.setdefault(("tensor-twice", file, shard), []).append(name)
     for name, files in holders.items():
-        if len(files) > 1:
-            found.setdefault(("tensor-twice", " and ".join(sorted(files))), []).append(name)
-        if name not in weight_map:
-            found.setdefault(("tensor-unnamed", files[0]), []).append(name)
+        if name not in weight_map and files[0] in named:
+            found.setdefault(("tensor-unnamed", files[0], ""), []).append(name)
     return [
-        {"kind": kind, "path": path, "count": len(names), "names": sorted(names)[:NAMES_SHOWN]}
-        for (kind, path), names in sorted(found.items())
+        {"kind": kind, "path": path, "other": other, "count": len(names), "names": sorted(names)[:NAMES_SHOWN]}
+        for (kind, path, other), names in sorted(found.items())
     ]

@@ -1,14 +1,18 @@
 """Verify a downloaded checkpoint where it lies."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from opslib.domain.checkpoint import CheckpointReport, judge_checkpoint, parse_listing
+from opslib.domain.digests import Expectation
 from opslib.domain.host import Host
-from opslib.errors import CouldNotFindOut
+from opslib.errors import CouldNotFindOut, HostUnreachable, UnknownName
 
 Progress = Callable[[Mapping[str, Any]], None]
+GB = 10**9
+RECONNECTS_S = (1.0, 4.0, 15.0)  # waits before each further try, when the link is lost meanwhile
 
 
 def checkpoint_path(host: Host, model: str) -> str:
@@ -17,23 +21,97 @@ def checkpoint_path(host: Host, model: str) -> str:
 
 
 def verify_checkpoint(
-    host: Host, path: str, *, level: str = "headers", on_progress: Progress | None = None
+    host: Host,
+    path: str,
+    *,
+    level: str = "extents",
+    expect: Expectation | None = None,
+    is_receipt_used: bool = True,
+    user: str | None = None,
+    on_progress: Progress | None = None,
+    reconnects_s: tuple[float, ...] = RECONNECTS_S,
 ) -> CheckpointReport:
-    """Whether the checkpoint at `path` is whole; read on the host itself: headers, at level "digests" every byte.
+    """Whether the checkpoint at `path` is whole, and as deep as `level` asks, right; read on the host itself.
 
-    `on_progress` gets {"files", "n_files", "bytes"} as files are read. A directory that isn't there is a critical
-    report; raises CouldNotFindOut where the login may not read it.
+    `on_progress` gets {"stage", "files", "n_files", "bytes", "total_bytes", "bytes_per_s", "eta_s"} as files are read.
+    `user`: whose read access counts (else the login's). When the link is lost the program is begun again after each
+    of `reconnects_s`; what was hashed is known by its receipt. A directory that isn't there is a critical report;
+    raises CouldNotFindOut where the login may not read it, HostUnreachable with what was verified so far.
     """
+    arguments = {
+        "path": checkpoint_path(host, path),
+        "level": level,
+        "state_dir": host.settings.state_dir,
+        "no_receipts": not is_receipt_used,
+        "user": user,
+        "expect": expect.rows() if expect else {},
+        "expect_commit": expect.commit if expect else None,
+    }
+    told = _Told(on_progress)
+    for wait_s in (*reconnects_s, None):
+        try:
+            return _judged(host, _read(host, arguments, told))
+        except HostUnreachable as error:
+            if wait_s is None or not told.latest:
+                raise _with_progress(error, told) from error
+            told({"event": "progress", "stage": "reconnect", "files": 0, "n_files": 0, "bytes": 0, "total_bytes": 0})
+            time.sleep(wait_s)
+            arguments["no_receipts"] = False  # what this very run has hashed counts
+    raise AssertionError("unreachable")
+
+
+class _Told:
+    """Hands progress on, and remembers the last of it."""
+
+    def __init__(self, on_progress: Progress | None) -> None:
+        self.on_progress = on_progress
+        self.latest: Mapping[str, Any] = {}
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if event.get("n_files"):
+            self.latest = event
+        if self.on_progress:
+            self.on_progress(event)
+
+
+def _read(host: Host, arguments: Mapping[str, Any], told: _Told) -> str:
     lines: list[str] = []
-    with host.stream_program("verify", {"path": checkpoint_path(host, path), "level": level}) as stream:
+    with host.stream_program("verify", arguments) as stream:
         for line in stream:
             text = line.decode("utf-8", "replace")
-            if on_progress and text.startswith('{"') and (event := json.loads(text)).get("event") == "progress":
-                on_progress(event)
+            if text.startswith('{"') and len(text) < 4096 and (event := _event(text)).get("event") == "progress":
+                told(event)
             else:
                 lines.append(text)
-    listing = parse_listing("\n".join(lines))
+    return "\n".join(lines)
+
+
+def _event(text: str) -> Mapping[str, Any]:
+    try:
+        event = json.loads(text)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _judged(host: Host, text: str) -> CheckpointReport:
+    listing = parse_listing(text)
     if listing.problem == "unreadable":
         hint = f"chmod a+rX {listing.path}"
         raise CouldNotFindOut(f"{listing.path} may not be read by this login", host=host.settings.alias, hint=hint)
+    if listing.problem and listing.problem.startswith("no such user"):
+        raise UnknownName(listing.problem, host=host.settings.alias, hint="name a user that the host knows")
     return judge_checkpoint(listing)
+
+
+def _with_progress(error: HostUnreachable, told: _Told) -> HostUnreachable:
+    """The error, with how far verification had come."""
+    if not told.latest:
+        return error
+    latest = told.latest
+    so_far = (
+        f"{error.message}; verified so far at {latest['stage']}: {latest['files']} of {latest['n_files']} files, "
+        f"{latest['bytes'] / GB:.1f} of {latest['total_bytes'] / GB:.1f} GB"
+    )
+    hint = "run it again: files that were hashed are known by their receipts"
+    return HostUnreachable(so_far, host=error.host, hint=hint)

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from opslib.domain.checkpoint import judge_checkpoint, parse_listing
-from opslib.domain.checkpoint_kinds import KINDS, cause_of
+from opslib.domain.checkpoint_kinds import cause_of, kinds
 from opslib.domain.diagnosis_catalogue import list_causes
 from opslib.domain.states import State
 from opslib.errors import UnexpectedAnswer
@@ -19,7 +19,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def judge(path, capsys):
-    verify.main({"path": str(path), "level": "headers"})
+    verify.main({"path": str(path), "level": "extents"})
     return judge_checkpoint(parse_listing(capsys.readouterr().out))
 
 
@@ -56,7 +56,7 @@ FAULTS = {
     "companion-missing": (lambda m: (m / "tokenizer.json").unlink(), "tokenizer.json", "critical"),
     "zero-bytes": (lambda m: (m / SECOND).write_bytes(b""), SECOND, "critical"),
     "leftover": (lambda m: (m / "y.incomplete").write_text("x"), "y.incomplete", "warning"),
-    "mixed-revisions": (lambda m: (m / ".cache/huggingface/download/a.metadata").write_text("other\ne\n1\n"), ".cache/huggingface/download", "warning"),
+    "mixed-revisions": (lambda m: (m / f".cache/huggingface/download/{SECOND}.metadata").write_text("z\ne\n1796000000\n"), SECOND, "warning"),
 }  # fmt: skip
 
 
@@ -66,10 +66,10 @@ def test_each_fault_is_found_under_its_kind(tmp_path, capsys, kind):
     break_it, path, state = FAULTS[kind]
     break_it(write_model(tmp_path))
     report = judge(tmp_path, capsys)
-    found = {(finding.kind, finding.path, finding.state.value) for finding in report.findings}
+    found = {(finding.kind, finding.file, finding.state.value) for finding in report.findings}
     assert (kind, path, state) in found
     assert report.state == state
-    assert all("{" not in finding.remedy for finding in report.findings)
+    assert all("{file}" not in finding.repair for finding in report.findings)
 
 
 def test_missing_shards_are_named_with_the_command_that_fetches_them(tmp_path, capsys):
@@ -79,7 +79,7 @@ def test_missing_shards_are_named_with_the_command_that_fetches_them(tmp_path, c
     report = judge(model, capsys)
     assert report.missing_shards == (SECOND,)
     assert report.summary == f"2 of 3 shards, 0.0 GB: {SECOND} is missing"
-    assert f"{SECOND} --revision abc123 --local-dir '{model}'" in report.findings[0].remedy
+    assert f"{SECOND} --revision abc123 --local-dir '{model}'" in report.findings[0].repair
 
 
 def test_a_numbering_tells_what_is_missing_without_an_index(tmp_path, capsys):
@@ -96,7 +96,7 @@ def test_a_dangling_symlink_is_a_finding(tmp_path, capsys):
     (model / SECOND).unlink()
     (model / SECOND).symlink_to("../blobs/gone")
     report = judge(model, capsys)
-    assert [(finding.kind, finding.path) for finding in report.findings] == [("dangling-symlink", SECOND)]
+    assert [(finding.kind, finding.file) for finding in report.findings] == [("dangling-symlink", SECOND)]
 
 
 def test_no_directory_is_critical_with_one_sentence(tmp_path, capsys):
@@ -139,7 +139,7 @@ def test_no_false_alarm_on_other_layouts(tmp_path, capsys):
 
 
 def judge_digests(path, capsys):
-    verify.main({"path": str(path), "level": "digests"})
+    verify.main({"path": str(path), "level": "digest"})
     return judge_checkpoint(parse_listing(capsys.readouterr().out))
 
 
@@ -148,14 +148,14 @@ def test_one_turned_bit_is_found_by_its_digest(tmp_path, capsys):
     model = write_model(tmp_path)
     for name in (FIRST, SECOND, SECOND.replace("02-of", "03-of")):
         etag = hashlib.sha256((model / name).read_bytes()).hexdigest()
-        (model / f".cache/huggingface/download/{name}.metadata").write_text(f"abc123\n{etag}\n1\n")
+        (model / f".cache/huggingface/download/{name}.metadata").write_text(f"abc123\n{etag}\n1796000000\n")
     assert judge_digests(model, capsys).state == "ok"
     data = bytearray((model / SECOND).read_bytes())
     data[-1] ^= 1
     (model / SECOND).write_bytes(data)
     assert judge(model, capsys).state == "ok"
     report = judge_digests(model, capsys)
-    assert [(finding.kind, finding.path) for finding in report.findings] == [("digest-mismatch", SECOND)]
+    assert [(finding.kind, finding.file) for finding in report.findings] == [("digest-mismatch", SECOND)]
     assert (report.state, report.cause) == ("critical", "checkpoint/corrupt")
 
 
@@ -168,5 +168,5 @@ def test_digests_that_nobody_recorded_prove_nothing(tmp_path, capsys):
 def test_every_critical_finding_has_a_cause_of_the_catalogue():
     """Verification names what would stop the launch as the diagnosis would."""
     known = {entry.id for entry in list_causes()}
-    for kind, (state, _) in KINDS.items():
-        assert state is not State.CRITICAL or cause_of(kind, "config.json") in known
+    for kind, row in kinds().items():
+        assert row.state is not State.CRITICAL or cause_of(kind, "config.json") in known

@@ -26,7 +26,7 @@ def read(tmp_path, content):
 def test_a_valid_file_is_covered_by_its_header(tmp_path, tensors):
     """0-dim and empty tensors, and a file without any, are valid."""
     content = safetensors(tensors, metadata={"format": "pt"})
-    found, extent = read(tmp_path, content)
+    found, _, extent = read(tmp_path, content)
     assert {tensor.name for tensor in found} == set(tensors)
     assert extent == len(content)
 

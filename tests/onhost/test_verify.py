@@ -7,7 +7,7 @@ from opslib.onhost import verify
 from tests.checkpoints import write_model
 
 
-def listing(path, capsys, level="headers"):
+def listing(path, capsys, level="extents"):
     assert verify.main({"path": str(path), "level": level}) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -16,7 +16,7 @@ def test_progress_comes_before_one_listing(tmp_path, capsys):
     """Every line is one JSON object; the last holds everything."""
     *progress, last = listing(write_model(tmp_path), capsys)
     assert progress[-1]["files"] == progress[-1]["n_files"] == 3
-    assert (last["event"], len(last["shards"]), last["index"]["differences"]) == ("listing", 3, [])
+    assert (last["event"], len(last["shards"]), last["indices"][0]["differences"]) == ("listing", 3, [])
     assert last["download"] == [{"path": "config.json", "commit": "abc123", "etag": "etag", "noted_at": "1764403200.0"}]
 
 

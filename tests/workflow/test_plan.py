@@ -21,7 +21,7 @@ FLAGS = [
 ]
 REPORT = CheckpointReport(
     path="/srv/models/minimax-m2-230b-fp8",
-    level="headers",
+    level="extents",
     state=State.OK,
     summary="",
     bytes_by_dtype={"F8_E4M3": 227_410_968_576, "BF16": 2_460_043_264, "F32": 250_618_880},

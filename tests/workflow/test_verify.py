@@ -28,7 +28,7 @@ def test_a_directory_that_may_not_be_read_is_could_not_find_out():
     """Not being allowed to look says nothing about the checkpoint."""
     host = FakeHost()
     host.programs["verify"] = json.dumps(
-        {"event": "listing", "path": "/m", "level": "headers", "exists": True, "problem": "unreadable"}
+        {"event": "listing", "path": "/m", "level": "extents", "exists": True, "problem": "unreadable"}
     )
     with pytest.raises(CouldNotFindOut, match="may not be read"):
         verify_checkpoint(host, "/m")

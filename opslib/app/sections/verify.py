@@ -15,14 +15,14 @@ COLUMNS = ("state", "finding", "file", "detail", "what to do")
 def verify_download(run: Run) -> Answer:
     """Whether every file that the model needs is on the host and whole."""
     path = checkpoint_path(run.host, run.parameters.model)
-    report = verify_checkpoint(run.host, path, level=getattr(run.parameters, "level", "headers"))
+    report = verify_checkpoint(run.host, path, level=getattr(run.parameters, "level", "extents"))
     run.answers["checkpoint"] = report
-    rows = [(f.state, f.kind, f.path, f.detail, f.remedy) for f in report.findings[:N_SHOWN]]
+    rows = [(f.state, f.kind, f.file, f.detail, f.repair) for f in report.findings[:N_SHOWN]]
     notes = [path, *_notes(report)]
     if len(report.findings) > N_SHOWN:
         notes.append(f"{len(report.findings) - N_SHOWN} more findings are in the record")
     for finding in report.findings[:N_SHOWN]:
-        run.tell("line", f"{finding.path}: {finding.detail}", section="verify-download", state=finding.state)
+        run.tell("line", f"{finding.file}: {finding.detail}", section="verify-download", state=finding.state)
     value = report.model_dump(mode="json", exclude={"config"})
     shown = answer_panel(run.alias, report.state, report.summary, rows=rows, columns=COLUMNS, notes=notes)
     is_headline = run.record.runbook == "10-verify-download"
