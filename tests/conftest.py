@@ -27,7 +27,7 @@ HOST_KINDS = (
     pytest.param("realhost-jump", marks=pytest.mark.realhost),
 )
 
-COLLECTED = pytest.StashKey[set[Path]]()  # the modules with tests in them, deselected ones included
+COLLECTED = pytest.StashKey[set[Path]]()  # the modules that were looked into, skipped and deselected ones included
 _LAST = "test_vectors.py"  # compares what all other tests have sent
 
 
@@ -39,10 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OPSLIB_TRANSCRIPT"] = str(Path(folder.name) / "vectors.jsonl")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the comparison of all vectors behind all other tests; before any are deselected, note what there is."""
-    config.stash[COLLECTED] = {item.path for item in items}
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """Note each module that pytest looks into."""
+    parent.config.stash.setdefault(COLLECTED, set()).add(module_path)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the comparison of all vectors behind all other tests."""
     items.sort(key=lambda item: item.path.name == _LAST)
 
 

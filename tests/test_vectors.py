@@ -4,6 +4,7 @@ import json
 import os
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,6 +69,28 @@ def test_it_is_the_last_module(request: pytest.FixtureRequest) -> None:
     """The comparison comes after all other tests, whatever the order of collection."""
     names = [item.path.name for item in request.session.items]
     assert set(names[names.index("test_vectors.py") :]) == {"test_vectors.py"}
+
+
+def test_only_a_whole_run_is_compared(request: pytest.FixtureRequest) -> None:
+    """Selected names, marks, single tests or left out modules make a part; all modules with `make test`'s marks don't."""
+    there = set(TESTS.rglob("test_*.py"))
+
+    def part(
+        keyword: str = "", markexpr: str = WHOLE_SUITE, args: tuple[str, ...] = (), seen: set[Path] = there
+    ) -> str:
+        stash = pytest.Stash()
+        stash[COLLECTED] = seen
+        return missing_part(
+            SimpleNamespace(option=SimpleNamespace(keyword=keyword, markexpr=markexpr), args=args, stash=stash)
+        )
+
+    assert part() == ""
+    assert part(markexpr="") == ""
+    assert "1 of" in part(seen=there - {Path(__file__)})
+    assert part(keyword="x")
+    assert part(markexpr="realhost")
+    assert part(args=("tests/test_vectors.py::test_x",))
+    assert Path(__file__) in request.config.stash[COLLECTED]
 
 
 def test_kernels_inherit_the_transcript(tmp_path: Path) -> None:
