@@ -15,10 +15,14 @@ class Remedy(Value):
 
     text: str
     flag: str = ""  # the engine flag it changes, if it does
+    value: str = ""  # computed: what the flag or the setting becomes
+    setting: str = ""  # computed: the key of the unit's [Service] section that it changes
+    diff: str = ""  # computed: the change of the unit file
     command: str = ""  # what an operator would type
     cost: str = ""
     check: str = ""
-    computed_by: str = ""  # "planner": the figure is computed from flags, checkpoint and free memory
+    # "planner": from flags, checkpoint and free memory; "unit": from the unit's text, the evidence and the log's values
+    computed_by: str = ""
 
 
 class CauseEntry(Value):

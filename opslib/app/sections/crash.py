@@ -3,28 +3,23 @@
 import json
 from typing import Any
 
-from opslib.app.consent import ask_consent
 from opslib.app.run import Run, SectionResult
-from opslib.app.screen import Screen
 from opslib.app.section import Answer, section, waiting_section
-from opslib.app.sections.install import install_answer, shown_diff
 from opslib.app.sections.launch import launch_once
-from opslib.app.sections.memory import host_plan
+from opslib.app.sections.remedies import apply_remedy, take_back_if_worse
 from opslib.domain.diagnosis import Diagnosis
 from opslib.domain.diagnosis_quote import attempts_in_words
-from opslib.domain.engine_figures import EngineFigures, read_figures
 from opslib.domain.launch import LaunchState, LaunchStatus
-from opslib.domain.memory_observed import observe_launch
-from opslib.domain.memory_remedy import Remedy
 from opslib.domain.states import State
-from opslib.errors import ConsentMissing
+from opslib.domain.unit_change import Change
 from opslib.views.diagnosis import diagnosis_panel
-from opslib.views.panels import answer_panel, plan_panel
+from opslib.views.panels import answer_panel
 from opslib.workflow.attempts import follow_attempts
 from opslib.workflow.facts import gather_unit_status
-from opslib.workflow.install import apply_plan, plan_engine_flag, read_unit_text
+from opslib.workflow.install import read_unit_text
 from opslib.workflow.investigate import Evidence, gather_evidence, judge, wait_until_ended
 from opslib.workflow.launch import Start
+from opslib.workflow.repair import with_repairs
 from opslib.workflow.running import running_flags
 
 NOTHING = "nothing crashed"
@@ -70,7 +65,7 @@ def explain(run: Run, invocation_id: str | None) -> tuple[Evidence, Diagnosis]:
         run.host, unit, invocation_id, port=port, has_gpus=bool(getattr(run.parameters, "gpus", True))
     )
     keep_evidence(run, evidence)
-    diagnosis = judge(evidence, port=port)
+    diagnosis = with_repairs(run.host, judge(evidence, port=port), evidence, port=port)
     start: Start | None = run.answers.get("start")
     if start and invocation_id and _is_started_again(evidence):
         attempts = follow_attempts(run.host, start)
@@ -122,47 +117,6 @@ async def remedy(run: Run) -> Answer:
     return await apply_remedy(run, diagnosis)
 
 
-async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
-    """One remedy: proposed, consented to, applied; critical where there is none or nobody agrees."""
-    proposed = host_plan(run).remedy(diagnosis.cause, observe_launch(_figures(run.answers["evidence"])))
-    n_restarts = run.answers.get("n_remedies", 0)
-    if proposed is None:
-        return _no_remedy(run, diagnosis, "")
-    plan = plan_engine_flag(run.host, unit=run.parameters.unit, name=proposed.flag, value=proposed.value)
-    if n_restarts >= run.parameters.max_restarts:
-        return _no_remedy(run, diagnosis, f"the budget of {run.parameters.max_restarts} relaunches is used up")
-    text = f"{proposed.flag} {proposed.value}: {proposed.reason}"
-    run.tell("diff", text, section="remedy", lines=plan.diff.splitlines())
-    Screen().paint(
-        plan_panel(run.alias, text, shown_diff(plan), [f"Costs: {proposed.cost}", f"Check: {proposed.check}"])
-    )
-    allowed_by = "apply_remedies" if diagnosis.cause in run.parameters.apply_remedies else ""
-    agreed = await ask_consent(run, f"Apply {proposed.flag} {proposed.value}?", allowed_by=allowed_by)
-    if agreed is None:
-        raise ConsentMissing("the operator did not consent to the remedy", hint="run this cell again to be asked again")
-    result, shown = install_answer(run, apply_plan(run.host, plan))
-    run.answers["remedy"], run.answers["n_remedies"] = proposed, n_restarts + 1
-    value = {**proposed.model_dump(mode="json"), "diff": plan.diff, "consent": agreed, "applied": result.value}
-    summary = f"{proposed.flag} {proposed.value} set ({agreed})"
-    return result.model_copy(update={"summary": summary, "value": value}), shown
-
-
-def _figures(evidence: Evidence) -> EngineFigures:
-    return read_figures(entry.message for entry in evidence.journal)
-
-
-def _no_remedy(run: Run, diagnosis: Diagnosis, why: str) -> Answer:
-    told = [f"{way.text} {way.command and f'({way.command})'}".strip() for way in diagnosis.remedies]
-    summary = f"{diagnosis.cause}: {diagnosis.summary}{f' Next: {told[0]}' if told else ''}{f' ({why})' if why else ''}"
-    status: LaunchStatus | None = run.answers.get("launch")
-    if status is not None and status.crash is None:  # it hangs, or only its time was up
-        stop = f"It still runs: sudo systemctl stop {run.parameters.unit}"
-        summary = f"{run.results['launch'].summary}. {summary} {stop}"
-    cause = None if diagnosis.cause in {"none", "unknown"} else diagnosis.cause
-    result = SectionResult(state=State.CRITICAL, summary=summary, value={"diff": "", "why": why}, cause=cause)
-    return result, answer_panel(run.alias, State.CRITICAL, summary, notes=told)
-
-
 @waiting_section("relaunch")
 async def relaunch(run: Run) -> Answer:
     """The unit with the remedy, watched the same way; the loop goes on within `max_restarts`."""
@@ -176,6 +130,8 @@ async def relaunch(run: Run) -> Answer:
         if status.crash is None:
             return result.model_copy(update={"is_final": True}), shown
         investigate_start(run, status.crash.invocation_id)
+        if taken_back := take_back_if_worse(run, run.answers["diagnosis"]):
+            return taken_back
         again, shown = await apply_remedy(run, run.answers["diagnosis"])
         if again.state is not State.OK:
             return again, shown
@@ -183,14 +139,17 @@ async def relaunch(run: Run) -> Answer:
 
 def _cured(run: Run, result: SectionResult, shown: Any) -> Answer:
     """Ready: prove that the new process runs the new flag, and let the cure replace the earlier judgements."""
-    proposed: Remedy = run.answers["remedy"]
+    change: Change = run.answers["remedy"]
+    run.answers["attempts"][-1]["outcome"] = "ready"
     text = read_unit_text(run.host, run.parameters.unit) or ""
     flags = running_flags(run.host, run.parameters.unit)
-    value = {**(result.value or {}), "running_flags": flags, "unit_text": text}
-    if flags.get(proposed.flag) != proposed.value:
-        summary = f"ready, but the running process has {proposed.flag} {flags.get(proposed.flag)}, not {proposed.value}"
+    attempts = run.answers["attempts"]
+    value = {**(result.value or {}), "running_flags": flags, "unit_text": text, "attempts": attempts}
+    wanted = None if change.value == "-" else change.value
+    if change.flag and flags.get(change.flag) != wanted:
+        summary = f"ready, but the running process has {change.flag} {flags.get(change.flag)}, not {wanted}"
         return SectionResult(state=State.CRITICAL, summary=summary, value=value), shown
-    cured = f"cured by {proposed.flag} {proposed.value}"
+    cured = f"cured by {change.words}"
     for name in ("plan-memory", "launch", "investigate"):
         if name in run.results:
             run.supersede(

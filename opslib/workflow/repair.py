@@ -1,0 +1,81 @@
+"""What a computed way out needs to know of the host, and its plan: the unit's text changed, nothing else."""
+
+from opslib.domain.diagnosis import Diagnosis
+from opslib.domain.host import Host
+from opslib.domain.plans import Plan
+from opslib.domain.repair import RepairFacts, compute_repairs, read_cache_path
+from opslib.domain.states import State, Value
+from opslib.domain.unit_change import Change
+from opslib.errors import OpslibError, UnexpectedAnswer
+from opslib.workflow.facts import gather_listeners
+from opslib.workflow.install import ApplyReport, StepResult, plan_install, read_unit_text, undo, unit_path
+from opslib.workflow.investigate import Evidence
+
+_PORTS_TRIED = 20
+
+
+class RollBack(Value):
+    """How a change was taken back: each command, and whether the unit reads as it did before."""
+
+    state: State
+    summary: str
+    steps: tuple[StepResult, ...] = ()
+
+
+def with_repairs(host: Host, diagnosis: Diagnosis, evidence: Evidence, *, port: int | None = None) -> Diagnosis:
+    """The verdict with the ways out that can be computed for it on this host before those of the catalogue."""
+    facts = gather_repair_facts(host, diagnosis, evidence, port=port)
+    computed = compute_repairs(diagnosis, facts)
+    return diagnosis.model_copy(update={"remedies": (*computed, *diagnosis.remedies)}) if computed else diagnosis
+
+
+def gather_repair_facts(host: Host, diagnosis: Diagnosis, evidence: Evidence, *, port: int | None) -> RepairFacts:
+    """What the computation rests on; what can't be had stays empty."""
+    try:
+        text = read_unit_text(host, evidence.unit) or ""
+        free = find_free_port(host, port) if port and diagnosis.cause == "configuration/port-in-use" else None
+    except OpslibError:
+        text, free = "", None
+    known = [at for at in evidence.listeners if at.pid is not None]
+    return RepairFacts(
+        unit=evidence.unit,
+        unit_text=text,
+        unit_path=unit_path(host, evidence.unit),
+        port=port,
+        free_port=free,
+        holder=" ".join(f"{at.process_name} (pid {at.pid}) keeps {at.port}." for at in known[:1]),
+        model_path=_model_path(text),
+        cache_path=read_cache_path(entry.message for entry in evidence.journal),
+    )
+
+
+def _model_path(unit_text: str) -> str:
+    """The checkpoint's directory as the unit names it, "" where it names none."""
+    words = unit_text.replace("\\\n", " ").split()
+    after = words[words.index("serve") + 1 :] if "serve" in words else []
+    return after[0] if after and after[0].startswith("/") else ""
+
+
+def find_free_port(host: Host, port: int) -> int | None:
+    """The next port above `port` that nobody listens on, None where the next twenty are all taken."""
+    above = range(port + 1, min(port + 1 + _PORTS_TRIED, 65536))
+    return next((other for other in above if not gather_listeners(host, other)), None)
+
+
+def plan_change(host: Host, unit: str, change: Change) -> Plan:
+    """What has to change so that the installed unit holds the change; raises UnexpectedAnswer without a unit file."""
+    old = read_unit_text(host, unit)
+    if old is None:
+        raise UnexpectedAnswer(f"{unit_path(host, unit)} is not there", host=host.settings.alias)
+    return plan_install(host, unit=unit, unit_text=change.unit_with(old))
+
+
+def roll_back(host: Host, unit: str, report: ApplyReport, before: str) -> RollBack:
+    """Brings back the unit file's backup and proves that it reads as `before`; touches nothing else."""
+    steps = undo(host, report)
+    is_back = read_unit_text(host, unit) == before
+    failed = next((step for step in steps if step.state is not State.OK), None)
+    if is_back and failed is None:
+        return RollBack(state=State.OK, summary="rolled back: the unit reads as before", steps=steps)
+    why = f"{failed.title}: {failed.detail}" if failed else "the unit reads otherwise than before"
+    return RollBack(state=State.CRITICAL, summary=f"the roll-back failed: {why}", steps=steps)
