@@ -23,6 +23,8 @@ COLUMNS = (
     "e2e_latency_ms p99",
 )
 
+_DOUBT = "its figures say less about the service than they should (open mark in the figure)"
+
 
 class BenchmarkView:
     """A benchmark report that reads the same in a notebook, in exported HTML and in a terminal.
@@ -97,7 +99,7 @@ def level_row(level: BenchmarkLevel) -> tuple[object, ...]:
 def notes(report: BenchmarkReport) -> tuple[str, ...]:
     """What stands below the table: why a level is marked, every check that is not ok, and its evidence."""
     marked = [
-        f"* concurrency {level.concurrency}: {'; '.join(level.why_invalid)}"
+        f"* concurrency {level.concurrency}: {'; '.join(level.why_invalid)}; {_DOUBT}"
         for level in report.levels
         if not level.is_valid
     ]

@@ -7,7 +7,7 @@ from typing import Any
 from opslib.domain.states import State
 from opslib.views.shown import Shown
 from opslib.views.tables import Html, table, text_table
-from opslib.views.theme import LINK, MUTED, badge, note, state_text
+from opslib.views.theme import MUTED, badge, note, state_text
 
 COLUMNS = ("when (UTC)", "host", "unit", "runbook", "state", "outcome")
 _LONGEST = 120  # characters of an outcome in a list; the record has all of it
@@ -50,7 +50,7 @@ def record_note(name: str) -> Shown:
 
 def link(href: str, text: str) -> Html:
     """A link as a table cell; relative, so that JupyterLab opens it in a tab."""
-    return Html(f'<a href="{escape(href)}" style="color:{LINK}">{escape(text)}</a>')
+    return Html(f'<a href="{escape(href)}">{escape(text)}</a>')
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:

@@ -24,7 +24,6 @@ STATE_SYMBOLS: dict[State, str] = {State.OK: "✓", State.WARNING: "!", State.CR
 BLUE = "#0969da"  # the measured figure
 ORANGE = "#bc4c00"  # its tail (p99)
 MUTED = "#787e87"  # axes, notes: 4.1:1 on white, 4.6:1 on #111
-LINK = "#0a75f2"  # 4.3:1 on white and on #111
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 
