@@ -37,7 +37,7 @@ def _ended(status: UnitStatus, invocation_id: str) -> str:
         return f"has ended and was started again ({status.n_restarts} restarts)"
     if status.active_state == "failed" or status.result not in {"", "success"}:
         return f"has ended: systemd says {status.active_state}, result {status.result}"
-    if status.active_state in {"inactive", "deactivating"}:
+    if status.active_state in {"inactive", "deactivating"} or status.sub_state.startswith("auto-restart"):
         return "has ended while it was measured, and systemd calls it a success"
     return f"is {status.active_state} ({status.sub_state})"
 

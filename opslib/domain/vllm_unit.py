@@ -60,7 +60,7 @@ def render_vllm_unit(
         *([f"EnvironmentFile={environment_file}"] if environment_file else []),
         *([guard_line] if guard_line else []),
         render_exec_start([vllm, "serve", model_path, *flags]).rstrip("\n"),
-        "Restart=on-failure",
+        "Restart=always",  # when its engine core is killed, vLLM ends with status 0: no failure to systemd
         "RestartSec=5",
         f"TimeoutStartSec={start_s}",
         "TimeoutStopSec=60",
