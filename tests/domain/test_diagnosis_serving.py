@@ -9,8 +9,7 @@ READY = "(APIServer pid=115) INFO:     Application startup complete."
 ANSWER = 'INFO:     127.0.0.1:54494 - "POST /v1/completions HTTP/1.1" 200 OK'
 DEAD = (
     "(APIServer pid=115) ERROR 11-29 19:03:51 [async_llm.py:906] AsyncLLM output_handler failed.",
-    "(APIServer pid=115) ERROR 11-29 19:03:51 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: "
-    "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    "(APIServer pid=115) ERROR 11-29 19:03:51 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: See above.",
 )
 DECIDING = {
     "worker": "(EngineCore pid=7) ERROR 11-29 19:03:51 [multiproc_executor.py:246] "
