@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,7 +45,8 @@ def write_checkpoint(directory: Path, kind: Kind = "minimax-m2-230b-fp8") -> int
     """Write the checkpoint of `kind` into `directory` and return its apparent size in bytes.
 
     The large kind has MiniMax-M2's published dimensions: 125 sparse shards, 229.9 GB (214 GiB) apparent, about
-    20 MB on disk. Every shard's header is valid and its extent equals the file's size; the tensors' bytes are zeros.
+    20 MB on disk. Every shard's header is valid and its extent equals the file's size; the large kind's tensors are
+    zeros, the tiny kind's small numbers.
     `.cache/huggingface/download` carries truthful etags for the small files and the tiny kind's shards. The large
     kind's shards have none, because hashing 230 GB of zeros would take minutes.
     """
@@ -54,7 +56,7 @@ def write_checkpoint(directory: Path, kind: Kind = "minimax-m2-230b-fp8") -> int
     total = sum(size for *_, size in tensors)
     weight_map: list[str] = []
     for name, members in _shards(tensors, total, shape.n_shards):
-        _write_shard(directory / name, members)
+        _write_shard(directory / name, members, has_values=kind == "tiny")
         weight_map += [f'"{tensor}":"{name}"' for tensor, *_ in members]
     small = _small_files(shape)
     small["model.safetensors.index.json"] = (
@@ -115,8 +117,8 @@ def _shards(tensors: list[Tensor], total: int, n_shards: int) -> Iterator[tuple[
         yield f"model-{number:05d}-of-{n_shards:05d}.safetensors", inside
 
 
-def _write_shard(path: Path, tensors: list[Tensor]) -> None:
-    """An 8-byte length, the JSON header padded to 8 bytes, then a hole of exactly the data's size."""
+def _write_shard(path: Path, tensors: list[Tensor], *, has_values: bool) -> None:
+    """An 8-byte length, the JSON header padded to 8 bytes, then the data or a hole of exactly its size."""
     entries, end = ['"__metadata__":{"format":"pt"}'], 0
     for name, dtype, shape, size in tensors:
         dims = ",".join(map(str, shape))
@@ -126,7 +128,19 @@ def _write_shard(path: Path, tensors: list[Tensor]) -> None:
     header += b" " * (-len(header) % 8)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
+        for name, dtype, _, size in tensors if has_values else ():
+            file.write(_values(name, dtype, size))
         os.truncate(file.fileno(), 8 + len(header) + end)
+
+
+def _values(name: str, dtype: str, size: int) -> bytes:
+    """Small numbers of a dtype, the same for the same name: the byte that holds the exponent (the last) is fixed."""
+    data = bytearray(random.Random(name).randbytes(size))  # noqa: S311
+    if dtype == "F8_E4M3":
+        return bytes(data).translate(bytes(byte & 0xBF for byte in range(256)))
+    width = _BYTES[dtype]
+    data[width - 1 :: width] = b"\x3c" * (size // width)
+    return bytes(data)
 
 
 def _small_files(shape: Shape) -> dict[str, bytes]:
