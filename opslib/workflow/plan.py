@@ -130,7 +130,9 @@ def _with_host_findings(memory: MemoryPlan, flags: ServeFlags, gpus: Sequence[Gp
     update: dict[str, object] = {"notes": (*memory.notes, *notes)}
     if flags.findings:
         update["state"] = worst([memory.state, *(finding.state for finding in flags.findings)])
-        update["summary"] = f"{flags.findings[0].summary}; {memory.summary}"
+        first = flags.findings[0]
+        told = "the engine would not start" if first.state is State.CRITICAL else memory.summary
+        update["summary"] = f"{first.summary}; {told}"
     if gpus and memory.n_gpus > len(gpus):
         update["state"] = State.CRITICAL
         update["summary"] = f"does not start: {memory.n_gpus} ranks need as many GPUs, {len(gpus)} are given"
