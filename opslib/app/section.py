@@ -3,8 +3,8 @@
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 
 from opslib.app.continuing import add_next
@@ -15,6 +15,7 @@ from opslib.views.panels import answer_panel, error_panel, skipped_panel
 from opslib.views.shown import Shown
 
 INTERRUPTED = "interrupted: what was begun may go on there; run this cell again to ask again"
+TURN_EVERY_S = 0.2
 Answer = tuple[SectionResult, Shown]
 Cell = Callable[[Run], Shown | None]
 WaitingCell = Callable[[Run], Awaitable[Shown | None]]
@@ -46,12 +47,28 @@ def waiting_section(
         async def run_section(run: Run) -> Shown | None:
             with _framed(run, name) as frame:
                 if frame.is_open:
-                    frame.close(await body(run))
+                    async with _turning_loop():
+                        frame.close(await body(run))
             return frame.answer
 
         return run_section
 
     return decorate
+
+
+@asynccontextmanager
+async def _turning_loop() -> AsyncIterator[None]:
+    """Let the event loop turn now and then: ipykernel (7.4) cancels an interrupted cell only at its next turn."""
+
+    async def turn() -> None:
+        while True:  # noqa: ASYNC110 - to turn the loop is the purpose
+            await asyncio.sleep(TURN_EVERY_S)
+
+    turning = asyncio.ensure_future(turn())
+    try:
+        yield
+    finally:
+        turning.cancel()
 
 
 class _Frame:

@@ -1,6 +1,8 @@
 """The way on after a failure: a copy of the next runbook with its parameters filled in, and the same as a command."""
 
+import asyncio
 import shlex
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from opslib.app.continuing import NEXT, UNREACHED, command_for, filled_in
 from opslib.app.given import read_given
 from opslib.app.run import Run, SectionResult
-from opslib.app.section import INTERRUPTED, section
+from opslib.app.section import INTERRUPTED, section, waiting_section
 from opslib.domain.parameters import RUNBOOKS, validate_parameters
 from opslib.domain.record import new_record
 from opslib.domain.states import State
@@ -90,6 +92,24 @@ def test_an_interrupt_leaves_a_sentence(run, monkeypatch):
     assert run.results["launch"].state is State.UNKNOWN
     assert asked("launch", run, SectionResult(state=State.OK, summary="ready")).text == "it failed"
     assert run.stopped_by is None
+
+
+def test_a_waiting_section_keeps_the_loop_turning(run, monkeypatch):
+    """A cell that waits for a click is cancelled soon: the loop turns though nothing else happens."""
+    monkeypatch.delenv("OPSLIB_HEADLESS", raising=False)
+
+    @waiting_section("confirm")
+    async def ask(run):
+        await asyncio.get_running_loop().create_future()
+
+    async def interrupted():
+        cell = asyncio.ensure_future(ask(run))
+        await asyncio.sleep(0)
+        # As a signal handler does it: nothing tells the selector that there is something to do.
+        threading.Timer(0.1, cell.cancel).start()
+        return await cell
+
+    assert INTERRUPTED in asyncio.run(asyncio.wait_for(interrupted(), 10)).text
 
 
 def test_an_interrupt_ends_a_headless_run(run, monkeypatch):

@@ -208,8 +208,13 @@ class NotebookPage:
     def answer(self, source: str, button: str, timeout_s: float = 60) -> None:
         """Run a cell that asks, press a button in its output, and wait for its end."""
         self.start(source)
+        expect(self.button(source, button), f"in {self.told()}").to_be_visible(timeout=timeout_s * 1000)
         self.button(source, button).click()
         self.wait(source, timeout_s)
+
+    def told(self) -> str:
+        """What all cells show, for the message of a test that fails."""
+        return "\n".join(self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-OutputArea").all_inner_texts())
 
     def interrupt(self) -> None:
         """Interrupt the kernel by the keys I, I."""
