@@ -106,13 +106,14 @@ def test_restart_table():
     """Each Restart= value restarts after the results of systemd.service(5)'s table, never after start-limit-hit."""
     by_result = {
         result: {policy for policy, results in RESTARTED_RESULTS.items() if result in results}
-        for result in ("success", "exit-code", "signal", "timeout", "start-limit-hit")
+        for result in ("success", "exit-code", "signal", "timeout", "oom-kill", "start-limit-hit")
     }
     assert by_result == {
         "success": {"always", "on-success"},
         "exit-code": {"always", "on-failure"},
         "signal": {"always", "on-failure", "on-abnormal", "on-abort"},
         "timeout": {"always", "on-failure", "on-abnormal"},
+        "oom-kill": {"always", "on-failure", "on-abnormal"},
         "start-limit-hit": set(),
     }
 
@@ -239,6 +240,26 @@ def test_restart_waits_as_written(tmp_path):
     text = "[Service]\nExecStart=/bin/false\nRestart=on-failure\nRestartSec=600ms\n"
     assert lived(tmp_path, text, story) >= 0.55
     assert lived(tmp_path, text, story, time_factor=10) < 0.4
+
+
+def test_a_kill_for_memory_stops_the_unit(tmp_path):
+    """OOMPolicy=stop: systemd says what the kernel did, ends the rest, and calls the result oom-kill, a failure."""
+
+    async def story(manager):
+        await done(manager, "start")
+        service = manager.service("u.service")
+        service.oom_killed()
+        await asyncio.sleep(0.5)
+        return service.active_state, service.result, lines(manager, systemd=True)[-2:]
+
+    assert lived(tmp_path, "[Service]\nExecStart=/bin/sleep 99\nRestart=on-failure\n", story) == (
+        "activating",
+        "oom-kill",
+        [
+            "u.service: A process of this unit has been killed by the OOM killer.",
+            "u.service: Failed with result 'oom-kill'.",
+        ],
+    )
 
 
 def test_environment_file(tmp_path):
