@@ -38,8 +38,8 @@ class Receipts:
     """The receipts of one checkpoint directory; without a folder, none are read and none are kept."""
 
     def __init__(self, folder: Optional[str], root: str, *, is_used: bool = True) -> None:
-        self.path = None  # type: Optional[str]
-        self.known = {}  # type: Dict[str, Dict[str, Any]]
+        self.path: Optional[str] = None
+        self.known: Dict[str, Dict[str, Any]] = {}
         if folder is None:
             return
         name = hashlib.sha256(os.fsencode(os.path.realpath(root))).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
@@ -26,6 +27,9 @@ MayRead = Callable[[str, os.stat_result], bool]
 
 def resolve_root(path: str) -> Tuple[str, Optional[str]]:
     """The snapshot that a hub cache's `models--ORG--NAME` directory stands for, and its commit; others as they are."""
+    above, name = os.path.split(path.rstrip("/"))
+    if os.path.basename(above) == "snapshots" and re.fullmatch("[0-9a-f]{40}", name):
+        return path, name
     snapshots = os.path.join(path, "snapshots")
     if not os.path.basename(path.rstrip("/")).startswith("models--") or not os.path.isdir(snapshots):
         return path, None

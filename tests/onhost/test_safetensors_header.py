@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 
 import pytest
 from hypothesis import given
@@ -59,15 +60,57 @@ def test_each_fault_has_its_kind(tmp_path, content, kind):
     assert caught.value.kind == kind
 
 
-@given(
-    st.binary(max_size=200)
-    | st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)).map(
-        lambda value: json.dumps(value).encode()
-    )
+ENTRY = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from(["F32", "BF16", "F4", "F8_E4M3", "I64", "Q9", "", 3]),
+        "shape": st.lists(st.sampled_from([0, 1, 2, 3, 8, 2**31, 2**62, -1, 1.0, None]), max_size=6),
+        "data_offsets": st.lists(st.sampled_from([0, 4, 8, 16, 2**40, 2**63, -8]), min_size=1, max_size=3),
+    }
 )
+ANY = st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+
+
+@given(st.binary(max_size=200) | ANY.map(lambda value: json.dumps(value).encode()))
 def test_any_header_is_read_or_a_finding(raw):
     """Never anything but a finding."""
     try:
         parse_header(raw)
     except HeaderProblem as problem:
         assert problem.kind
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b", "c", "__metadata__", "ü"]), ENTRY | ANY, max_size=4))
+def test_any_plausible_header_is_read_or_a_finding(header):
+    """The same close to valid: shapes of huge products, offsets that overlap, strange types."""
+    try:
+        tensors = parse_header(json.dumps(header).encode())
+    except HeaderProblem as problem:
+        assert problem.kind
+    else:
+        assert sum(tensor.end - tensor.begin for tensor in tensors) == max([t.end for t in tensors] or [0])
+
+
+WHOLE = safetensors({"a": ("F32", (4, 8)), "b": ("BF16", (16,))}, metadata={"format": "pt"})
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.binary(min_size=1, max_size=12), st.integers(0, len(WHOLE)))
+def test_any_damaged_file_is_read_or_a_finding(tmp_path_factory, at, raw, length):
+    """Bytes overwritten anywhere, the file cut anywhere: a finding, or a header that is still valid."""
+    content = (WHOLE[:at] + raw + WHOLE[at + len(raw) :])[:length]
+    try:
+        tensors, begin, extent = read(tmp_path_factory.getbasetemp(), content)
+    except HeaderProblem as problem:
+        assert problem.kind
+    else:
+        assert begin <= extent
+        assert tensors or extent == begin
+
+
+@pytest.mark.parametrize("shape", ["[" + ",".join(["4611686018427387904"] * 50_000) + "]", "[" + "9" * 500_000 + "]"])
+def test_numbers_without_end_take_no_time(shape):
+    """A product of fifty thousand huge numbers, or one number of half a million digits, is a finding at once."""
+    raw = b'{"a": {"dtype": "F32", "shape": %s, "data_offsets": [0, 8]}}' % shape.encode()
+    began_at = time.monotonic()
+    with pytest.raises(HeaderProblem):
+        parse_header(raw)
+    assert time.monotonic() - began_at < 2
