@@ -101,7 +101,7 @@ def test_a_lost_gpu_fails_every_query_but_those_of_others(settings, ledger):
     """A GPU that fell off the bus makes nvidia-smi fail with status 15 and its bus address; others can be asked alone."""
     query = ["--query-gpu=index,memory.used", "--format=csv,noheader"]
     (Path(settings["ledger_dir"]) / "lost-2").touch()
-    with pytest.raises(Refused, match="GPU2: 0000:31:00.0: GPU is lost") as refusal:
+    with pytest.raises(Refused, match=r"GPU2: 0000:31:00\.0: GPU is lost") as refusal:
         answer(query, settings)
     assert refusal.value.status == 15
     assert answer(["--id=1", *query], settings) == "1, 0 MiB\n"

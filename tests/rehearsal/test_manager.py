@@ -252,7 +252,7 @@ def test_a_kill_for_memory_stops_the_unit(tmp_path):
         await asyncio.sleep(0.5)
         return service.active_state, service.result, lines(manager, systemd=True)[-2:]
 
-    assert lived(tmp_path, "[Service]\nExecStart=/bin/sleep 99\nRestart=on-failure\n", story) == (
+    assert lived(tmp_path, "[Service]\nExecStart=/bin/sleep 99\nRestart=on-failure\nRestartSec=30\n", story) == (
         "activating",
         "oom-kill",
         [
