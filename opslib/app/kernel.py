@@ -178,6 +178,13 @@ class _OwnEngine(Engine):  # type: ignore[misc]
         client.execute(**options["start_options"])
 
 
+def _without_places(notebook: dict[str, Any]) -> dict[str, Any]:
+    """The notebook with papermill's note of where it was read and written cut to names: a record may be passed on."""
+    noted = notebook["metadata"].get("papermill", {})
+    noted |= {name: Path(noted[name]).name for name in ("input_path", "output_path") if noted.get(name)}
+    return notebook
+
+
 class _RecordHandler:
     """Where papermill saves: redacted, by atomic replace."""
 
@@ -189,7 +196,7 @@ class _RecordHandler:
 
     def write(self, text: str, place: str) -> None:
         folder = _open_folders[place]
-        notebook = redact_notebook(json.loads(text), folder.secrets)
+        notebook = _without_places(redact_notebook(json.loads(text), folder.secrets))
         atomic_write(folder.notebook_path, json.dumps(notebook, indent=1, ensure_ascii=False).encode() + b"\n")
 
     def pretty_path(self, place: str) -> str:

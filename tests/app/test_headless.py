@@ -229,3 +229,11 @@ def test_runs_outside_the_main_thread(run):
     thread.start()
     thread.join(60)
     assert results[0].exit_code == 0
+
+
+def test_record_names_no_place_of_this_machine(run, tmp_path):
+    """Where the runbook was read and the record was written is in no file of it: it may be passed on."""
+    result = run(RECORD + FINISH % "OK" + "folder = None")
+    files = [path for path in result.folder.rglob("*") if path.is_file()]
+    assert result.folder / "notebook.ipynb" in files
+    assert not [path.name for path in files if str(tmp_path).encode() in path.read_bytes()]
