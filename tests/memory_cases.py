@@ -28,6 +28,27 @@ MINIMAX = {
     "max_position_embeddings": 196608,
     "quantization_config": {"quant_method": "fp8"},
 }
+# what an operator would have typed for the launch's arguments
+_FLAGS = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "decode_context_parallel_size",
+    "dtype",
+    "kv_cache_dtype",
+    "gpu_memory_utilization",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "cpu_offload_gb",
+    "block_size",
+)
+_SWITCHES = ("enable_expert_parallel", "enforce_eager", "enable_chunked_prefill", "enable_prefix_caching")
+_PHRASES = {
+    "mamba-cache-mode align": "--mamba-cache-mode align",
+    "mamba-ssm-cache-dtype float16": "--mamba-ssm-cache-dtype float16",
+    "LoRA enabled": "--enable-lora",
+}
 
 
 def story(vocabulary=200064, total_gib=94.97, utilization=0.95, more="", **_):
@@ -59,28 +80,42 @@ def observed(vocabulary=200064, total_gib=94.97, utilization=0.95, sequences=102
     )
 
 
-def measured(name):
+def read_case(name):
+    """A measured launch as it was handed over."""
+    return json.loads((CASES / name).read_text())
+
+
+def words_of(case):
+    """The `vllm serve` flags of a launch, in words."""
+    arguments, words = case["args"], []
+    for key in _FLAGS:
+        words += [f"--{key.replace('_', '-')}", str(arguments[key])] if arguments.get(key) is not None else []
+    for key in _SWITCHES:
+        if arguments.get(key) is not None:
+            words.append(f"--{'' if arguments[key] else 'no-'}{key.replace('_', '-')}")
+    if arguments.get("speculative_config"):
+        words += ["--speculative-config", str(arguments["speculative_config"])]
+    for phrase, flag in _PHRASES.items():
+        words += flag.split() if phrase in (arguments.get("other") or "") else []
+    return words
+
+
+def measured(name, *, kv_cache_memory_bytes=None):
     """(keyword arguments of plan_memory, reported figures) of a measured launch."""
-    case = json.loads((CASES / name).read_text())
-    arguments, reported = case["args"], case["reported"]
-    words = []
-    for key in (
-        "tensor_parallel_size",
-        "gpu_memory_utilization",
-        "max_model_len",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-    ):
-        words += [f"--{key}", str(arguments[key])] if arguments[key] is not None else []
-    words += ["--enforce-eager"] if arguments["enforce_eager"] else []
-    total, version = int(case["gpu"]["total_gib"] * GIB), case["engine_version"]
-    loaded = (reported["model_loading_gib"] or 0) * GIB * arguments["tensor_parallel_size"]
+    case = read_case(name)
+    arguments, reported, gpu = case["args"], case["reported"], case["gpu"]
+    words = words_of(case)
+    words += ["--kv-cache-memory-bytes", str(kv_cache_memory_bytes)] if kv_cache_memory_bytes else []
+    total, version = int((gpu["total_gib"] or 80) * GIB), case["engine_version"]
+    offloaded = arguments.get("cpu_offload_gb") or 0
+    loaded = reported["model_loading_gib"]
+    by_loading = (loaded + offloaded) * GIB * (arguments["tensor_parallel_size"] or 1) if loaded else None
+    weights = case["weights_bytes"] or by_loading
     return {
         "model": parse_model_config(case["config"]),
-        "flags": parse_serve_arguments(
-            words, engine_version=version, gpu_total_bytes=total, gpu_name=case["gpu"]["name"]
-        ),
-        "weights": WeightBytes(total_bytes=case["weights_bytes"] or int(loaded)),
+        "flags": parse_serve_arguments(words, engine_version=version, gpu_total_bytes=total, gpu_name=gpu["name"]),
+        "weights": WeightBytes(total_bytes=int(weights)) if weights else None,
         "gpu_total_bytes": total,
         "engine_version": version,
+        "gpu_name": gpu["name"],
     }, reported

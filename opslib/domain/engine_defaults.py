@@ -4,6 +4,7 @@ Sources: vllm/config/cache.py; vllm/engine/arg_utils.py `get_batch_defaults` (0.
 """
 
 import re
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -11,18 +12,58 @@ GIB = 2**30
 NEWEST = (0, 33, 0)
 _LARGE_GPU_BYTES = 70 * GIB
 _HUGE_GPU_BYTES = 160 * GIB
+_NUMBER = re.compile(r"(\d+)\.(\d+)(x?)(?:\.(\d+))?")
 
 Default = tuple[JsonValue, str]
+Triple = tuple[int, int, int]
 
 
-def parse_engine_version(text: str) -> tuple[int, int, int]:
+class EngineVersion(NamedTuple):
+    """A version, or the family of versions that a loose one means; `is_v0` for the old engine."""
+
+    low: Triple
+    expected: Triple
+    high: Triple
+    is_v0: bool = False
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether several minor versions are meant."""
+        return self.low[:2] != self.high[:2]
+
+
+def read_engine_version(text: str, environment_v1: str = "") -> EngineVersion:
+    """What a version text means: "0.11.x" and "0.10" a family, "0.1x" ten of them, "0.15/0.16" both, "" the newest.
+
+    >>> read_engine_version("0.1x").low, read_engine_version("0.15/0.16 (Feb)").high, read_engine_version("").expected
+    ((0, 10, 0), (0, 16, 99), (0, 33, 0))
+    """
+    found = [_triples(match) for match in _NUMBER.finditer(text.partition("(")[0] or text)][:2]
+    found = found or [_triples(match) for match in _NUMBER.finditer(text)][:1]
+    if not found:
+        return EngineVersion(NEWEST, NEWEST, NEWEST)
+    low, high = min(low for low, _, _ in found), max(high for _, _, high in found)
+    expected = found[0][1]
+    said_v0 = "V0" in text or environment_v1 == "0"
+    return EngineVersion(low, expected, high, is_v0=expected < (0, 8, 0) or (said_v0 and expected < (0, 11, 0)))
+
+
+def _triples(match: re.Match[str]) -> tuple[Triple, Triple, Triple]:
+    major, minor = int(match[1]), int(match[2])
+    if match[3] and match[4] is None:  # "0.1x": 0.10 to 0.19
+        return (major, 10 * minor, 0), (major, 10 * minor + 5, 0), (major, 10 * minor + 9, 99)
+    patch = match[4]
+    low = (major, minor, int(patch or 0))
+    return low, low, (major, minor, int(patch) if patch else 99)
+
+
+def parse_engine_version(text: str) -> Triple:
     """A vLLM version as three numbers; "0.11.x" or "0.15" is its family's first, "" the newest known.
 
     >>> parse_engine_version("v0.15.1+cu128"), parse_engine_version("0.11.x")
     ((0, 15, 1), (0, 11, 0))
     """
-    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
-    return (int(found[1]), int(found[2]), int(found[3] or 0)) if found else NEWEST
+    return read_engine_version(text).expected
 
 
 def version_words(engine_version: str) -> str:
@@ -33,8 +74,10 @@ def version_words(engine_version: str) -> str:
     """
     if not re.search(r"\d+\.\d+", engine_version):
         return "vLLM (version not known)"
-    major, minor, _ = parse_engine_version(engine_version)
-    return f"vLLM {major}.{minor}"
+    version = read_engine_version(engine_version)
+    if version.is_loose:
+        return f"vLLM 0.{version.low[1]} to 0.{version.high[1]}"
+    return f"vLLM {version.expected[0]}.{version.expected[1]}"
 
 
 def default_gpu_memory_utilization(engine_version: str) -> dict[str, Default]:
@@ -57,12 +100,12 @@ def batch_defaults(engine_version: str, gpu_total_bytes: int | None, gpu_name: s
     return {"--max-num-seqs": (seqs, origin), "--max-num-batched-tokens": (tokens, origin)}
 
 
-def _batch_row(version: tuple[int, int, int], total_bytes: int, name: str) -> tuple[int, int, str]:
+def _batch_row(version: Triple, total_bytes: int, name: str) -> tuple[int, int, str]:
     if version < (0, 8, 0):
         return 256, 2048, "every GPU"
     if version < (0, 8, 5):
         return 1024, 2048, "every GPU"
-    if total_bytes >= _HUGE_GPU_BYTES and version >= (0, 33, 0):
+    if total_bytes >= _HUGE_GPU_BYTES and version >= (0, 28, 0):  # not yet in 0.27.0
         return 1024, 16384, "GPUs >= 160 GiB"
     is_exempt = ("a100" in name.lower() and version >= (0, 9, 0)) or ("gb10" in name.lower() and version >= (0, 33, 0))
     if total_bytes >= _LARGE_GPU_BYTES and not is_exempt:

@@ -2,7 +2,7 @@
 
 from opslib.domain.engine_defaults import GIB
 from opslib.domain.engine_figures import EngineFigures
-from opslib.domain.memory_terms import ObservedFigures
+from opslib.domain.memory_situation import ObservedFigures
 
 
 def observe_launch(figures: EngineFigures) -> ObservedFigures:

@@ -7,111 +7,19 @@ import tomllib
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
-from opslib.domain.engine_defaults import GIB, parse_engine_version
+from opslib.domain.bands import Band, exactly, larger, spanning
+from opslib.domain.engine_defaults import GIB, Triple
+from opslib.domain.memory_situation import ObservedFigures, Situation
+from opslib.domain.memory_weights import RankWeights, WeightBytes, offloaded_bytes
 from opslib.domain.model_spec import ModelSpec
-from opslib.domain.states import Value
-from opslib.domain.vllm_flags import ServeFlags
 
+__all__ = ["Band", "ObservedFigures", "Situation", "WeightBytes"]
 _ROUNDING = 0.011  # journals print two digits of a GiB
-
-
-class Band(NamedTuple):
-    """A quantity with its uncertainty, in GiB."""
-
-    low: float
-    expected: float
-    high: float
-
-    def __add__(self, other: "Band") -> "Band":  # type: ignore[override]
-        return Band(self.low + other.low, self.expected + other.expected, self.high + other.high)
-
-    def minus(self, other: "Band") -> "Band":
-        """The difference of two independent quantities."""
-        return Band(self.low - other.high, self.expected - other.expected, self.high - other.low)
-
-    def times(self, factor: float) -> "Band":
-        """Each bound times a positive factor."""
-        return Band(self.low * factor, self.expected * factor, self.high * factor)
-
-
-def exactly(value: float) -> Band:
-    """A quantity that is known."""
-    return Band(value, value, value)
-
-
-def larger(one: Band, other: Band) -> Band:
-    """The larger of two quantities."""
-    return Band(max(one.low, other.low), max(one.expected, other.expected), max(one.high, other.high))
-
-
-class WeightBytes(Value):
-    """A checkpoint's tensor bytes: all, and those that every tensor-parallel rank holds whole."""
-
-    total_bytes: int
-    replicated_bytes: int = 0
-
-
-class ObservedFigures(Value):
-    """What the journal of a launch said about one GPU; None where it didn't. `max_num_seqs` is that launch's."""
-
-    weights_gib: float | None = None
-    available_kv_gib: float | None = None
-    graphs_gib: float | None = None
-    free_at_failure_gib: float | None = None
-    total_gib: float | None = None
-    tried_to_allocate_gib: float | None = None
-    max_num_seqs: int | None = None
-    gpu_memory_utilization: float | None = None
-
-
-class Situation(Value):
-    """Everything that the terms are estimated from."""
-
-    model: ModelSpec
-    flags: ServeFlags
-    weights: WeightBytes
-    total_gib: float
-    version: tuple[int, int, int]
-    observed: ObservedFigures = ObservedFigures()
-
-    @classmethod
-    def of(
-        cls,
-        model: ModelSpec,
-        flags: ServeFlags,
-        weights: WeightBytes,
-        *,
-        gpu_total_bytes: int,
-        engine_version: str,
-        observed: ObservedFigures | None,
-    ) -> "Situation":
-        """The situation of one GPU, from what callers have."""
-        return cls(
-            model=model,
-            flags=flags,
-            weights=weights,
-            total_gib=gpu_total_bytes / GIB,
-            version=parse_engine_version(engine_version),
-            observed=observed or ObservedFigures(),
-        )
-
-    @property
-    def budget_gib(self) -> float:
-        """What vLLM lets itself use: utilization x total."""
-        return self.total_gib * self.flags.gpu_memory_utilization
-
-    def with_max_num_seqs(self, value: int) -> "Situation":
-        """The same with other flags; what was observed stays tied to the launch it comes from."""
-        observed = self.observed.model_copy(update={"max_num_seqs": self.observed_max_num_seqs})
-        flags = self.flags.with_value("--max-num-seqs", value, "what-if")
-        return self.model_copy(update={"flags": flags, "observed": observed})
-
-    @property
-    def observed_max_num_seqs(self) -> int:
-        """The --max-num-seqs of the launch that was observed."""
-        return self.observed.max_num_seqs or self.flags.max_num_seqs
+_GRAPHS_BUDGETED_SINCE = (0, 20, 0)
+_AMPERE = ("A100", "A800", "A40", "A10", "A30", "A5000", "A6000", "3090", "3080")
+_ALL_SIZES = 51  # capture sizes up to 512
 
 
 @cache
@@ -120,26 +28,48 @@ def table() -> dict[str, Any]:
     return tomllib.loads(files("opslib.domain.data").joinpath("memory.toml").read_text("utf-8"))
 
 
-def _band(row: Sequence[float]) -> Band:
+def band_of(row: Sequence[float]) -> Band:
+    """A row of the table as a band."""
     low, expected, high = row
     return Band(low, expected, high)
 
 
-def sampler_row(version: tuple[int, int, int]) -> dict[str, Any]:
-    """The sampler of a version's era."""
-    return next(row for row in table()["sampler"] if version[:2] <= parse_engine_version(f"{row['until']}.0")[:2])
+def _era(version: Triple) -> dict[str, Any]:
+    row: dict[str, Any]
+    for row in table()["sampler"]:
+        minor = 999 if row["until"] == "999" else int(row["until"].partition(".")[2])
+        if version[1] <= minor:
+            return row
+    return dict(table()["sampler"][-1])
+
+
+def sampler_row(situation: Situation) -> dict[str, Any]:
+    """The sampler of the version's era, or the one that the environment chooses."""
+    asked = situation.flags.environment_value("VLLM_USE_FLASHINFER_SAMPLER")
+    if asked == "1":
+        return dict(table()["sampler_flashinfer"])
+    row = _era(situation.version.expected)
+    if asked == "0" and situation.version.expected < (0, 11, 0):
+        return {**row, "u": _era((0, 11, 0))["u"]}
+    return row
 
 
 def sampler_peak(situation: Situation, max_num_seqs: int | None = None) -> Band:
     """What the sampler's dummy run takes: full-vocabulary rows, the same on every tensor-parallel rank."""
-    flags = situation.flags
+    flags, model = situation.flags, situation.model
     rows = min(max_num_seqs or flags.max_num_seqs, flags.max_num_batched_tokens)
-    unit = rows * situation.model.vocab_size * 4 / GIB
-    return _band(sampler_row(situation.version)["u"]).times(unit)
+    unit = rows * model.vocab_size * 4 / GIB
+    band = band_of(sampler_row(situation)["u"])
+    if situation.version.is_loose:
+        version = situation.version
+        band = spanning([band_of(_era(end)["u"]) for end in (version.low, version.high)], band)
+    if low := model.traits.get("sampler_low"):
+        band = Band(min(float(low), band.low), band.expected, band.high)
+    return band.times(unit)
 
 
 def forward_peak(situation: Situation) -> Band:
-    """What the dummy forward pass takes; bounded by what a launch's profile left of its budget.
+    """What the dummy forward pass (and the encoder's) takes; bounded by what a launch's profile left of its budget.
 
     The profile reserved max(forward, sampler): that bounds the forward peak, or is the peak itself.
     """
@@ -156,49 +86,94 @@ def _forward_estimate(situation: Situation) -> Band:
     model, flags, rows = situation.model, situation.flags, table()["forward"]
     measured = rows["measured_mib_per_token"].get(model.model_type)
     if measured:
-        band = _band(measured).times(flags.max_num_batched_tokens / 1024)
+        band = band_of(measured).times(flags.max_num_batched_tokens / 1024)
     else:
-        kind = "unknown" if not model.is_known else "moe" if model.n_experts else "dense"
+        kind = "unknown" if not model.is_known else "moe" if model.moe else "dense"
         layer = _layer_bytes_per_token(model, flags.tensor_parallel_size)
-        band = _band(rows[kind]).times(layer * flags.max_num_batched_tokens / GIB)
-    return band + _band(rows["multimodal_gib"]) if model.is_multimodal else band
+        band = band_of(rows[kind]).times(layer * flags.max_num_batched_tokens / GIB)
+    if any(layer.has_indexer for layer in model.layers) and situation.model_len:
+        band = band.shifted(40 * situation.model_len * 132 / GIB)  # the indexer's prefill workspace
+    if flags.has_lora:
+        band = band + band_of(rows["lora_gib"])
+    return larger(band, _encoder(situation))
+
+
+def _encoder(situation: Situation) -> Band:
+    model, flags = situation.model, situation.flags
+    limits = flags.value("--limit-mm-per-prompt")
+    is_off = isinstance(limits, dict) and limits and not any(limits.values())
+    if not model.is_multimodal or is_off or flags.value("--language-model-only") or flags.value("--skip-mm-profiling"):
+        return exactly(0.0)
+    kind = "qwen" if model.traits.get("encoder") == "qwen" else "plain"
+    return band_of(table()["encoder"][kind])
 
 
 def _layer_bytes_per_token(model: ModelSpec, tensor_parallel_size: int) -> float:
     """Gate and up, their product and three copies of the hidden state; for experts vLLM's fused_moe caches."""
     hidden = 3 * model.hidden_size
-    if not model.n_experts:
+    if not model.moe:
         return model.dtype_bytes * (3 * model.intermediate_size / tensor_parallel_size + hidden)
-    inner = model.moe_intermediate_size / tensor_parallel_size
-    return model.dtype_bytes * (model.experts_per_token * (max(2 * inner, model.hidden_size) + inner) + hidden)
+    inner = model.moe.intermediate_size / tensor_parallel_size
+    return model.dtype_bytes * (model.moe.experts_per_token * (max(2 * inner, model.hidden_size) + inner) + hidden)
 
 
 def _reserved(situation: Situation) -> float | None:
     """What a launch's profile set aside besides the weights (and the graphs' estimate), in GiB."""
     seen = situation.observed
-    if seen.weights_gib is None or seen.available_kv_gib is None or situation.version >= (0, 20, 0):
+    if seen.weights_gib is None or seen.available_kv_gib is None or is_graph_budgeted(situation):
         return None
     budget = situation.total_gib * (seen.gpu_memory_utilization or situation.flags.gpu_memory_utilization)
     return budget - seen.weights_gib - seen.available_kv_gib
 
 
-def _per_group(row: dict[str, Any], tensor_parallel_size: int) -> Band:
-    one = _band(row["one_gpu"])
-    return one + _band(row["per_group"]) if tensor_parallel_size > 1 else one
+def _per_group(row: dict[str, Any], tensor_parallel_size: int, one: str = "one_gpu", group: str = "") -> Band:
+    band = band_of(row[one])
+    if tensor_parallel_size == 1:
+        return band
+    name = group or ("pair" if tensor_parallel_size == 2 else "group")
+    return band + band_of(row[name])
 
 
 def context(situation: Situation) -> Band:
     """CUDA context and NCCL: taken before the budget is measured."""
-    return _per_group(table()["context"], situation.flags.tensor_parallel_size)
+    ranks = situation.flags.tensor_parallel_size * situation.flags.pipeline_parallel_size
+    return _per_group(table()["context"], ranks, group=_pair(situation, ranks))
+
+
+def _pair(situation: Situation, n_ranks: int) -> str:
+    """Two ranks of the Ampere generation hold less for each other than later ones."""
+    is_ampere = any(word in situation.gpu_name.upper() for word in _AMPERE)
+    return "pair_ampere" if n_ranks == 2 and is_ampere else ""
 
 
 def non_torch(situation: Situation) -> Band:
     """What grows outside PyTorch during the profile; charged to the budget, and used."""
-    band, reserved = _per_group(table()["non_torch"], situation.flags.tensor_parallel_size), _reserved(situation)
+    row, size, version = table()["non_torch"], situation.flags.tensor_parallel_size, situation.version
+    if version.is_v0 and version.expected < (0, 7, 0):
+        band = _per_group(row, size, "old_one_gpu", "old_group")
+    else:
+        band = _per_group(row, size, "v0_one_gpu" if version.is_v0 else "one_gpu", _pair(situation, size))
+    if situation.is_integrated:
+        band = band + band_of(row["unified"])
+    reserved = _reserved(situation)
     if reserved is None:
         return band
     peak = larger(_forward_estimate(situation), sampler_peak(situation, situation.observed_max_num_seqs))
-    return Band(*(min(max(0.0, bound), band.high) for bound in exactly(reserved).minus(peak)))
+    rest = (reserved - peak.high, reserved - peak.expected, reserved - peak.low)
+    low, expected, high = (min(max(0.0, bound), band.high) for bound in rest)
+    return Band(low, expected, high)
+
+
+def capture_sizes(situation: Situation) -> int:
+    """How many batch sizes are captured (vllm/config/vllm.py): 1, 2, 4, every 8th below 256, every 16th above."""
+    flags = situation.flags
+    given = flags.value("--cudagraph-capture-sizes")
+    if isinstance(given, list) and given:
+        return len(given)
+    most = min(2 * flags.max_num_seqs * (1 + flags.n_draft_tokens), 512, flags.max_num_batched_tokens)
+    if isinstance(limit := flags.value("--max-cudagraph-capture-size"), int):
+        most = min(most, limit) if limit else 0
+    return sum(size <= most for size in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)))
 
 
 def cuda_graphs(situation: Situation) -> Band:
@@ -207,19 +182,46 @@ def cuda_graphs(situation: Situation) -> Band:
         return exactly(0.0)
     if situation.observed.graphs_gib is not None:
         return exactly(situation.observed.graphs_gib)
-    return _band(table()["cuda_graphs"]["per_layer"]).times(situation.model.n_layers)
+    if situation.calibration.graphs_gib is not None:
+        return exactly(situation.calibration.graphs_gib)
+    return _graphs(situation, "per_layer", "measured_per_layer")
+
+
+def _graphs(situation: Situation, row: str, measured: str) -> Band:
+    rows, model = table()["cuda_graphs"], situation.model
+    per_layer = band_of(rows[measured].get(model.model_type, rows[row]))
+    first = rows["eager_share"]
+    share = first + (1 - first) * min(1.0, capture_sizes(situation) / _ALL_SIZES)
+    return per_layer.times(model.n_layers / situation.flags.pipeline_parallel_size * share)
+
+
+def is_graph_budgeted(situation: Situation) -> bool:
+    """Whether the profile estimates the graphs and takes them off the budget."""
+    asked = situation.flags.environment_value("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS")
+    if asked in {"0", "1"} and situation.version.expected >= (0, 18, 0):
+        return asked == "1"
+    return situation.version.expected >= _GRAPHS_BUDGETED_SINCE
+
+
+def graphs_in_budget(situation: Situation) -> Band:
+    """What the profile takes off the budget for graphs: its own estimate, from 0.20 on."""
+    if situation.flags.is_eager or not is_graph_budgeted(situation):
+        return exactly(0.0)
+    if (learnt := situation.calibration.graphs_gib) is not None:
+        return exactly(learnt)
+    return _graphs(situation, "estimate_per_layer", "measured_estimate_per_layer")
 
 
 def graphs_outside_budget(situation: Situation) -> Band:
     """What graphs take of the memory that the budget leaves: all up to 0.19, later what the estimate misses."""
-    if situation.version < (0, 20, 0) or situation.flags.is_eager:
+    if situation.flags.is_eager or not is_graph_budgeted(situation):
         return cuda_graphs(situation)
-    return _band(table()["cuda_graphs"]["estimate_error"])
+    return band_of(table()["cuda_graphs"]["estimate_error"])
 
 
 def fragmentation(situation: Situation) -> Band:
-    """What the allocator holds without using it."""
-    return _band(table()["fragmentation"]["share"]).times(situation.total_gib)
+    """What the allocator holds without using it; from 0.27 on most of it is charged to the budget."""
+    return band_of(table()["fragmentation"]["share"]).times(situation.total_gib)
 
 
 def beside_the_budget(situation: Situation) -> Band:
@@ -251,24 +253,34 @@ def _taken_by_sampler_at_failure(situation: Situation) -> Band:
     return Band(0.0, most / 2, most)
 
 
-def weights(situation: Situation) -> Band:
+def weights(situation: Situation, rank: RankWeights) -> Band:
     """What loading takes on one rank."""
     seen = situation.observed.weights_gib
     if seen is not None:
         return exactly(seen)
-    model, flags, parts = situation.model, situation.flags, situation.weights
-    split = (parts.total_bytes - parts.replicated_bytes) / flags.tensor_parallel_size + parts.replicated_bytes
-    rank = split / flags.pipeline_parallel_size / GIB
-    offloaded = float(flags.value("--cpu-offload-gb") or 0)
-    band = _band(table()["weights"][_weights_kind(model)]).times(rank)
-    return Band(*(max(0.0, bound - offloaded) for bound in band))
+    loaded = rank.n_bytes / GIB
+    offloaded = offloaded_bytes(situation.model, situation.flags) / GIB
+    band = band_of(table()["weights"][_weights_kind(situation)]).times(loaded)
+    if situation.loaded.given_bytes is None:
+        packing = situation.model.quantization
+        kind = "grouped" if packing.is_grouped else "counted_quantized" if packing.method else "counted"
+        band = band + band_of(table()["weights"][kind]).times(loaded).shifted(-loaded)
+        band = band + Band(0.0, 0.0, (situation.loaded.unpacked_share - 1) * loaded)
+    if situation.flags.has_own_draft_model:
+        band = band + band_of(table()["weights"]["draft_gib"])
+    if (learnt := situation.calibration.weights_gib) is not None:
+        spread = situation.calibration.spread_gib
+        expected = band.expected + learnt
+        band = Band(expected - spread, expected, expected + spread)
+    return band.shifted(-offloaded).at_least(0.0)
 
 
-def _weights_kind(model: ModelSpec) -> str:
-    if not model.is_known:
+def _weights_kind(situation: Situation) -> str:
+    model = situation.model
+    if not model.is_known or situation.loaded.is_at_odds:
         return "unknown"
-    if model.quantization == "mxfp4":
+    if model.quantization.scope == "experts":
         return "mxfp4"
-    if model.quantization:
-        return "quantized_moe" if model.n_experts else "quantized"
+    if model.quantization.method:
+        return "quantized_moe" if model.moe else "quantized"
     return "dense"

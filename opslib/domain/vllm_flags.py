@@ -5,12 +5,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from pydantic import JsonValue
 
 from opslib.domain.engine_defaults import batch_defaults, default_gpu_memory_utilization
+from opslib.domain.serve_flags import FlagValue, ServeFlags
 from opslib.domain.states import CheckResult, State, Value
+
+__all__ = ["FlagName", "FlagSpec", "FlagValue", "ServeFlags", "parse_serve_arguments"]
 
 # vllm/utils/argparse_utils.py human_readable_int: "1k" is 1000, "1K" is 1024
 _MULTIPLIERS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -33,64 +35,6 @@ class FlagName(Value):
     name: str
     inline: str | None = None
     is_negated: bool = False
-
-
-class FlagValue(Value):
-    """A flag's effective value and where it comes from: "unit", or "default of vLLM …"."""
-
-    value: JsonValue
-    origin: str
-
-
-class ServeFlags(Value):
-    """What a `vllm serve` command line means: the model, every given flag, defaults, and what is wrong with it."""
-
-    model: str | None = None
-    flags: Mapping[str, FlagValue] = {}
-    findings: tuple[CheckResult, ...] = ()
-
-    def value(self, name: str) -> Any:
-        """The effective value of a flag ("--max-num-seqs"), None where neither given nor defaulted."""
-        flag = self.flags.get(name)
-        return None if flag is None else flag.value
-
-    def _count(self, name: str, otherwise: int) -> int:
-        value = self.value(name)
-        return value if isinstance(value, int) else otherwise
-
-    @property
-    def tensor_parallel_size(self) -> int:
-        return self._count("--tensor-parallel-size", 1)
-
-    @property
-    def pipeline_parallel_size(self) -> int:
-        return self._count("--pipeline-parallel-size", 1)
-
-    @property
-    def max_num_seqs(self) -> int:
-        return self._count("--max-num-seqs", 256)
-
-    @property
-    def max_num_batched_tokens(self) -> int:
-        return self._count("--max-num-batched-tokens", 2048)
-
-    @property
-    def max_model_len(self) -> int | None:
-        """None means: as the model's config says."""
-        value = self.value("--max-model-len")
-        return value if isinstance(value, int) and value > 0 else None
-
-    @property
-    def gpu_memory_utilization(self) -> float:
-        return float(self.value("--gpu-memory-utilization") or 0.9)
-
-    @property
-    def is_eager(self) -> bool:
-        return bool(self.value("--enforce-eager"))
-
-    def with_value(self, name: str, value: JsonValue, origin: str) -> "ServeFlags":
-        """The same command line with one flag set otherwise."""
-        return self.model_copy(update={"flags": {**self.flags, name: FlagValue(value=value, origin=origin)}})
 
 
 @cache
@@ -154,7 +98,13 @@ def nearest_flag(word: str) -> str | None:
 
 
 def parse_serve_arguments(
-    argv: Sequence[str], *, engine_version: str = "", gpu_total_bytes: int | None = None, gpu_name: str = ""
+    argv: Sequence[str],
+    *,
+    engine_version: str = "",
+    gpu_total_bytes: int | None = None,
+    gpu_name: str = "",
+    environment: Mapping[str, str] | None = None,
+    origin: str = "unit",
 ) -> ServeFlags:
     """Reads the words after `vllm serve` (the model may be among them) and fills in the defaults that decide memory.
 
@@ -171,13 +121,13 @@ def parse_serve_arguments(
             findings.append(_unknown(word))
         else:
             try:
-                given[flag.name] = FlagValue(value=_read_value(flag, values, given), origin="unit")
+                given[flag.name] = FlagValue(value=_read_value(flag, values, given), origin=origin)
             except ValueError as error:
                 findings.append(CheckResult(name="engine/bad-value", state=State.CRITICAL, summary=f"{word}: {error}"))
     if isinstance(named := given.get("--model"), FlagValue) and isinstance(named.value, str):
         model = model or named.value
     flags = _with_defaults(given, engine_version, gpu_total_bytes, gpu_name)
-    return ServeFlags(model=model, flags=flags, findings=tuple(findings))
+    return ServeFlags(model=model, flags=flags, findings=tuple(findings), environment=environment or {})
 
 
 def _grouped(argv: Sequence[str]) -> Iterator[tuple[str, list[str]]]:

@@ -10,6 +10,7 @@ from opslib.domain.facts.gpu import Gpu
 from opslib.domain.host import Host
 from opslib.domain.memory import MemoryPlan, ObservedFigures, WeightBytes, plan_memory
 from opslib.domain.memory_remedy import Remedy, propose_memory_remedy
+from opslib.domain.memory_situation import Calibration
 from opslib.domain.model_spec import ModelSpec, parse_model_config
 from opslib.domain.states import State, Value, worst
 from opslib.domain.vllm_flags import ServeFlags, parse_serve_arguments
@@ -30,6 +31,7 @@ class HostPlan(Value):
     gpus: tuple[Gpu, ...] = ()
     required_free_gib: float = 0.0  # per GPU, for the guard
     engine_version: str = ""
+    calibration: Calibration | None = None  # what earlier launches of this host taught
 
     def remedy(self, cause: str, observed: ObservedFigures | None = None) -> Remedy | None:
         """The change of one flag that would answer `cause`, from the same inputs."""
@@ -43,6 +45,8 @@ class HostPlan(Value):
             gpu_total_bytes=_smallest(self.gpus),
             engine_version=self.engine_version,
             observed=observed,
+            gpu_name=self.gpus[0].name,
+            calibration=self.calibration,
         )
 
 
@@ -67,6 +71,7 @@ def plan_for_host(
     gpus: Sequence[int] = (),
     engine_version: str | None = None,
     observed: ObservedFigures | None = None,
+    calibration: Calibration | None = None,
 ) -> HostPlan:
     """Whether the verified checkpoint fits the named GPUs of the host with these `vllm serve` flags.
 
@@ -82,7 +87,14 @@ def plan_for_host(
     name = chosen[0].name if chosen else ""
     parsed = parse_serve_arguments(flags, engine_version=version, gpu_total_bytes=total, gpu_name=name)
     memory = plan_memory(
-        model, parsed, weights=weights, gpu_total_bytes=total, engine_version=version, observed=observed
+        model,
+        parsed,
+        weights=weights,
+        gpu_total_bytes=total,
+        engine_version=version,
+        observed=observed,
+        gpu_name=name,
+        calibration=calibration,
     )
     required = _required_free_gib(memory)
     return HostPlan(
@@ -93,6 +105,7 @@ def plan_for_host(
         gpus=chosen,
         required_free_gib=required,
         engine_version=version,
+        calibration=calibration,
     )
 
 

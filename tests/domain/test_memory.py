@@ -1,14 +1,12 @@
 """GPU memory before a launch: the sums, the bands, the verdict and the remedy."""
 
-from statistics import median
-
 import pytest
 
 from opslib.domain.engine_figures import read_figures
 from opslib.domain.memory import largest_fitting_max_num_seqs, plan_memory
 from opslib.domain.memory_observed import observe_launch
 from opslib.domain.memory_remedy import propose_memory_remedy
-from tests.memory_cases import GIB, MEASURED, VARIANTS, measured, observed, story
+from tests.memory_cases import GIB, VARIANTS, observed, story
 
 NAMES = [variant["name"] for variant in VARIANTS]
 
@@ -31,7 +29,7 @@ def test_with_a_launch_observed_the_answer_is_the_hand_computed_one(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=NAMES)
 def test_without_a_launch_the_bands_hold_the_truth(variant):
-    """Estimates don't claim more than they know: the story is tight, and the safe value is safe by the true figures."""
+    """Estimates don't claim more than they know, and the safe value is safe by the true figures."""
     plan = plan_memory(**story(**variant))
     assert plan.state == variant["estimated_state"]
     assert plan.safe_max_num_seqs == variant["estimated_max_num_seqs"]
@@ -41,15 +39,16 @@ def test_without_a_launch_the_bands_hold_the_truth(variant):
     assert low <= 57.5 <= high
 
 
-def test_the_story_before_the_launch_reads_as_a_warning():
-    """One sentence with needed and left in GiB, and what would be safe."""
+def test_the_story_is_predicted_before_the_launch():
+    """One sentence with needed and left in GiB, and what would be safe; the same model at 0.90 fits."""
     plan = plan_memory(**story())
-    assert plan.state.exit_code == 1
+    assert (plan.state.exit_code, plan.verdict) == (2, "gpu-memory/sampler-warmup")
     assert plan.summary == (
-        "tight: the sampler's second warm-up with 1024 dummy requests needs 7.40 GiB, 7.08 GiB are left for it; "
+        "does not fit: the sampler's second warm-up with 1024 dummy requests needs 7.40 GiB, 6.46 GiB are left for it; "
         "--max-num-seqs 256 would be safe"
     )
     assert plan.flags["--max-num-seqs"].origin == "default of vLLM 0.15 for GPUs >= 70 GiB"
+    assert plan_memory(**story(utilization=0.90)).verdict == "fits"
 
 
 def test_the_storys_kv_cache_is_what_its_journal_said():
@@ -103,9 +102,9 @@ def test_no_cache_at_all_is_answered_with_the_smallest_share_that_surely_fits():
     plan = plan_memory(**inputs)
     assert (plan.state, plan.cause) == ("critical", "gpu-memory/no-kv-cache-memory")
     remedy = propose_memory_remedy("gpu-memory/no-kv-cache-memory", **inputs)
-    assert (remedy.flag, remedy.value) == ("--gpu-memory-utilization", "0.79")
-    assert plan_memory(**story(utilization=0.79)).state == "ok"
-    assert plan_memory(**story(utilization=0.78)).state == "warning"
+    assert (remedy.flag, remedy.value) == ("--gpu-memory-utilization", "0.78")
+    assert plan_memory(**story(utilization=0.78)).state == "ok"
+    assert plan_memory(**story(utilization=0.77)).state == "warning"
 
 
 def test_a_cause_that_memory_does_not_answer_has_no_remedy_here():
@@ -142,40 +141,6 @@ def test_more_sequences_never_leave_more_cache(sequences):
     more = plan_memory(**story(more=f"--max-num-seqs {sequences * 2}"))
     for name in ("kv_cache", "headroom"):
         assert all(a >= b for a, b in zip(in_gib(fewer.term(name)), in_gib(more.term(name)), strict=True))
-
-
-@pytest.mark.parametrize("name", MEASURED)
-def test_a_measured_launch_lies_in_its_band(name):
-    """Real launches of uniform-attention models, predicted from flags and file sizes alone."""
-    inputs, reported = measured(name)
-    plan = plan_memory(**inputs)
-    low, _, high = in_gib(plan.term("kv_cache"))
-    assert low - 0.05 <= reported["available_kv_gib"] <= high + 0.05 or name.startswith(
-        "088"
-    )  # 088 reserves for LMCache
-    assert plan.state in {"ok", "warning"}
-
-
-def test_over_the_measured_launches_the_median_error_is_small(record_property):
-    """Half of the available-KV predictions are within 0.12 GiB, four in five within 1 GiB."""
-    errors = []
-    for name in MEASURED:
-        inputs, reported = measured(name)
-        errors.append(abs(in_gib(plan_memory(**inputs).term("kv_cache"))[1] - reported["available_kv_gib"]))
-    record_property("median_error_gib", round(median(errors), 3))
-    assert median(errors) <= 0.12
-    assert sorted(errors)[len(errors) * 4 // 5 - 1] <= 1.0
-
-
-def test_given_the_reported_cache_the_tokens_are_exact():
-    """KV bytes per token are arithmetic, not estimates: within 1 %, block rounding included."""
-    for name in MEASURED:
-        inputs, reported = measured(name)
-        if not reported["kv_tokens"]:
-            continue
-        flags = inputs["flags"].with_value("--kv-cache-memory-bytes", int(reported["available_kv_gib"] * GIB), "log")
-        plan = plan_memory(**{**inputs, "flags": flags})
-        assert plan.kv_cache_tokens == pytest.approx(reported["kv_tokens"], rel=0.01), name
 
 
 def test_a_journals_figures_become_what_the_planner_takes():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from opslib.domain.engine_defaults import read_engine_version
 from opslib.domain.kv_cache import bytes_per_token
 from opslib.domain.model_spec import parse_model_config
 from opslib.domain.vllm_flags import parse_serve_arguments
@@ -34,7 +35,8 @@ DEEPSEEK = {
 )
 def test_bytes_per_token(config, line, expected):
     """v1/kv_cache_interface.py: heads per rank x head dims x width, or the latent."""
-    assert bytes_per_token(parse_model_config(config), parse_serve_arguments(line.split())) == expected
+    flags = parse_serve_arguments(line.split())
+    assert bytes_per_token(parse_model_config(config), flags, read_engine_version("0.20")) == expected
 
 
 def test_a_nested_text_config_counts():

@@ -39,9 +39,9 @@ def a_host(used_mib=0, n_gpus=8):
 
 
 def test_the_story_is_planned_from_what_the_host_says():
-    """GPUs, version, headers and flags give the warning, the safe value and what the guard asks for."""
+    """GPUs, version, headers and flags give the verdict, the safe value and what the guard asks for."""
     plan = plan_for_host(a_host(), REPORT, FLAGS, gpus=[0, 1, 2, 3])
-    assert (plan.memory.state, plan.memory.safe_max_num_seqs, plan.engine_version) == ("warning", 256, "0.15.1")
+    assert (plan.memory.state, plan.memory.safe_max_num_seqs, plan.engine_version) == ("critical", 256, "0.15.1")
     assert [gpu.index for gpu in plan.gpus] == [0, 1, 2, 3]
     assert plan.required_free_gib == 90.8
     assert plan.memory.notes == ()
@@ -57,7 +57,7 @@ def test_memory_held_now_is_a_note():
     """The guard will wait for it; the plan itself doesn't change."""
     plan = plan_for_host(a_host(used_mib=40000), REPORT, FLAGS, gpus=[0, 1, 2, 3])
     assert "the unit's guard waits for it" in plan.memory.notes[0]
-    assert plan.memory.state == "warning"
+    assert plan.memory.verdict == "gpu-memory/sampler-warmup"
 
 
 def test_too_few_gpus_do_not_start():
