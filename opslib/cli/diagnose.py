@@ -1,19 +1,16 @@
 """`opslib diagnose`: the cause of a crash from a journal or a log, offline."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import click
 
-from opslib.cli.story import STATES
-from opslib.domain.diagnosis import Diagnosis, diagnose
+from opslib.domain.diagnosis import diagnose
 from opslib.domain.facts.systemd import parse_unit_show
 from opslib.domain.journal_text import Format, parse_input
-from opslib.domain.states import State
-
-_STATES = {state.exit_code: state.value for state in State}
+from opslib.domain.verdict_card import VerdictCard
+from opslib.views.diagnosis import verdict_text
 
 
 @click.command("diagnose")
@@ -36,21 +33,5 @@ def diagnose_command(file: IO[bytes], input_format: Format, show: Path | None, a
     if as_json:
         print(json.dumps(diagnosis.model_dump(mode="json", exclude={"captured"}), ensure_ascii=False))
     else:
-        print("\n".join(_lines(diagnosis)))
+        print(verdict_text("", VerdictCard(diagnosis=diagnosis)))
     return diagnosis.exit_code
-
-
-def _lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """The verdict, the lines that decide it, what was ruled out, and the ways out."""
-    symbol = STATES[_STATES[diagnosis.exit_code]][0]
-    sure = f" ({diagnosis.confidence} confidence)" if diagnosis.exit_code == State.CRITICAL.exit_code else ""
-    yield f"{symbol} {diagnosis.cause}{sure}  {diagnosis.summary}"
-    for evidence in diagnosis.evidence:
-        speaker = f"{evidence.process}: " if evidence.process else ""
-        yield f"  line {evidence.line + 1:<6} {speaker}{evidence.text.strip()}"
-    for ruled_out in diagnosis.ruled_out:
-        yield f"  not {ruled_out.cause}: {ruled_out.reason}"
-    for remedy in diagnosis.remedies:
-        yield f"  remedy: {remedy.text}"
-        told = (("type", remedy.command), ("costs", remedy.cost), ("check", remedy.check))
-        yield from (f"    {name}: {text}" for name, text in told if text)

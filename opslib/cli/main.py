@@ -19,6 +19,7 @@ VERBS = {
     "runs": ("opslib.cli.runs:runs_command", "List the records of earlier runs, newest first."),
     "diagnose": ("opslib.cli.diagnose:diagnose_command", "Name the cause of a crash from a journal or a log."),
     "verify": ("opslib.cli.verify:verify_command", "Verify a downloaded checkpoint where it lies."),
+    "investigate": ("opslib.cli.investigate:investigate_command", "Say why a unit failed; keep the evidence."),
     "survey": ("opslib.cli.survey:survey_command", "Look over many hosts at once: units, GPUs, disks, clock."),
     "check": ("opslib.cli.check:check_command", "Ask a unit for one real token, as a monitoring plugin does."),
     "sudoers": ("opslib.cli.sudoers:sudoers_command", "Print the narrow sudoers file for a host."),

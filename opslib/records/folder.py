@@ -85,11 +85,11 @@ class RunFolder:
         """Write a text file, redacted."""
         return self._write(name, redact(text, self.secrets).encode("utf-8", "replace"))
 
-    def add_evidence(self, name: str, content: bytes) -> Path:
-        """Keep evidence under `evidence/`; what is text is redacted, other bytes are kept as they are."""
+    def add_evidence(self, name: str, content: bytes, start: str = "") -> Path:
+        """Keep evidence under `evidence/`, that of one start in a folder of its own; what is text is redacted."""
         with suppress(UnicodeDecodeError):
             content = redact(content.decode("utf-8"), self.secrets).encode()
-        return self._write(f"{EVIDENCE_DIR}/{safe_name(name)}", content)
+        return self._write("/".join(filter(None, (EVIDENCE_DIR, safe_name(start), safe_name(name)))), content)
 
     def append_event(self, event: Mapping[str, Any]) -> None:
         """Add one line to the event file, redacted and flushed; `at` is filled in where it is missing."""
@@ -133,7 +133,7 @@ class RunFolder:
     def _write(self, name: str, content: bytes) -> Path:
         path = self.path / name
         try:
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(path, content)
         except OSError as error:
             raise CouldNotFindOut(f"{path} could not be written: {error.strerror}") from error

@@ -1,46 +1,42 @@
-"""The verdict card: cause, confidence, quoted lines, what follows from it, what was ruled out, remedies."""
+"""The verdict card: cause, confidence, quoted lines, what stands around it, and the ways out in order."""
 
-from collections.abc import Iterator, Sequence
 from html import escape
 
-from opslib.domain.diagnosis import Diagnosis, Evidence
-from opslib.domain.states import State
-from opslib.views.panels import quote
+from opslib.domain.verdict_card import VerdictCard, quoted_line, remedy_lines
+from opslib.views.panels import diff_html, quote
 from opslib.views.shown import Shown
 from opslib.views.theme import headline, state_text
 
-Part = tuple[str, Sequence[str]]
 
-
-def diagnosis_panel(host: str, state: State, diagnosis: Diagnosis, *, missing: Sequence[str] = ()) -> Shown:
+def verdict_panel(host: str, card: VerdictCard) -> Shown:
     """The same card as HTML and as text; the first quoted line is the one that decides."""
-    summary = f"{diagnosis.cause} ({diagnosis.confidence} confidence): {diagnosis.summary}"
-    html, text = [headline(state, summary, host=host)], [f"{state_text(state)}  {host}: {summary}"]
-    if diagnosis.evidence:
-        quoted = [quoted_line(line) for line in diagnosis.evidence]
-        html.append(quote(quoted))
-        text += ["", *(f"  | {line}" for line in quoted)]
-    for title, lines in _parts(diagnosis, missing):
+    quoted = [quoted_line(line) for line in card.diagnosis.evidence]
+    html = [headline(card.state, card.headline, host=host), quote(quoted) if quoted else ""]
+    for title, lines in card.parts:
         html.append(f"<details><summary>{escape(title)} ({len(lines)})</summary>{quote(lines)}</details>")
-        text += ["", f"{title}:", *(f"  {line}" for line in lines)]
-    for remedy in diagnosis.remedies:
-        told = f"{remedy.text}{f' ({remedy.command})' if remedy.command else ''}"
-        html.append(f'<p style="margin:4px 0"><b>Way out:</b> {escape(told)}</p>')
-        text.append(f"Way out: {told}")
-    return Shown("".join(html), "\n".join(text))
+    return Shown("".join(html) + _ways_out(card), verdict_text(host, card))
 
 
-def quoted_line(line: Evidence) -> str:
-    """A line of evidence with its process and time."""
-    clock = (line.logged_at or "")[:19].replace("T", " ")
-    who = " ".join(part for part in (clock, line.process) if part)
-    return f"{who}: {line.text}" if who else line.text
+def _ways_out(card: VerdictCard) -> str:
+    items = []
+    for remedy in card.diagnosis.remedies:
+        told = (("type", remedy.command), ("costs", remedy.cost), ("check", remedy.check))
+        lines = [escape(remedy.text)]
+        lines += [f"{name}: <code>{escape(text)}</code>" for name, text in told if text]
+        items.append(f"<li>{'<br>'.join(lines)}{diff_html(remedy.diff) if remedy.diff else ''}</li>")
+    listed = "".join(items)
+    return f'<p style="margin:4px 0"><b>Ways out</b></p><ol style="margin:4px 0">{listed}</ol>' if items else ""
 
 
-def _parts(diagnosis: Diagnosis, missing: Sequence[str]) -> Iterator[Part]:
-    if diagnosis.consequences:
-        yield "What follows from it", [quoted_line(line) for line in diagnosis.consequences]
-    if diagnosis.ruled_out:
-        yield "Ruled out", [f"{entry.cause}: {entry.reason}" for entry in diagnosis.ruled_out]
-    if missing:
-        yield "Could not be had", list(missing)
+def verdict_text(host: str, card: VerdictCard) -> str:
+    """The card for a terminal; without a host it is about a file."""
+    lines = [f"{state_text(card.state)}  {f'{host}: ' if host else ''}{card.headline}"]
+    lines += [f"  | {quoted_line(line)}" for line in card.diagnosis.evidence]
+    for title, told in card.parts:
+        lines += ["", f"{title}:", *(f"  {line}" for line in told)]
+    if card.diagnosis.remedies:
+        lines += ["", "Ways out:"]
+    for number, remedy in enumerate(card.diagnosis.remedies, 1):
+        first, *rest = remedy_lines(remedy)
+        lines += [f"  {number}. {first}", *(f"   {line}" for line in rest)]
+    return "\n".join(lines)

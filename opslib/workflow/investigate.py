@@ -1,5 +1,6 @@
 """Gather what a failed start left behind, before anything is changed, and say why it failed."""
 
+import shlex
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -21,16 +22,30 @@ from opslib.domain.facts.processes import descends_from, parse_process_parents, 
 from opslib.domain.facts.systemd import UnitStatus, parse_unit_show, show_unit_command, unit_name
 from opslib.domain.host import Host
 from opslib.domain.journal_text import parse_input
+from opslib.domain.snapshot import Snapshot
 from opslib.domain.states import Value
+from opslib.domain.survey import HostSurvey
 from opslib.errors import CommandTimedOut, OpslibError, Refused, UnexpectedAnswer
 from opslib.workflow.facts import journal_sudo
 from opslib.workflow.launch import pause, utc_now
+from opslib.workflow.running import running_argv
+from opslib.workflow.snapshot import take_snapshot
+from opslib.workflow.survey import survey_host
 
 _MARGIN = timedelta(seconds=5)
 _JOURNAL_TIMEOUT_S = 120.0
 _PORT_IN_USE = "configuration/port-in-use"
 _FREE_BELOW, _HELD = "gpu-memory/free-below-budget", "gpu-memory/held-by-another"
 T = TypeVar("T")
+
+
+class Asked(Value):
+    """One question: its topic, the words of the command, when it was asked, and why there is no answer."""
+
+    what: str
+    words: str
+    asked_at: datetime
+    problem: str = ""
 
 
 class Evidence(Value):
@@ -48,6 +63,10 @@ class Evidence(Value):
     gpu_processes: tuple[GpuProcess, ...] = ()
     foreign_gpu_processes: tuple[GpuProcess, ...] = ()  # those that the unit's running process did not start
     listeners: tuple[Listener, ...] = ()
+    survey: HostSurvey | None = None  # disks, main memory, versions
+    running_argv: tuple[str, ...] = ()  # of the unit's process of now, where one runs
+    snapshot: Snapshot | None = None  # what the unit would be started with now
+    asked: tuple[Asked, ...] = ()
     missing: tuple[str, ...] = ()
 
 
@@ -61,23 +80,26 @@ class Investigation(Value):
 class _Gatherer:
     """Asks one thing after the other; what cannot be had is noted, not raised."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, clock: Callable[[], datetime]) -> None:
         self.host = host
+        self.clock = clock
         self.missing: list[str] = []
+        self.asked: list[Asked] = []
         self.journal_sudo = journal_sudo(host)
 
     def ask(self, what: str, argv: tuple[str, ...], *, sudo: bool, timeout_s: float = 30.0) -> str:
         """The command's standard output, "" where it can't be had."""
+        asked_at, problem, text = self.clock(), "", ""
         try:
             result = self.host.run(argv, sudo=sudo and self.host.settings.has_sudo, timeout_s=timeout_s)
-        except (Refused, CommandTimedOut, UnexpectedAnswer) as error:
-            self.missing.append(f"{what}: {error.message}")
-            return ""
-        if not result.is_success:
             said = result.error_text or f"exit status {result.exit_status}"
-            self.missing.append(f"{what}: {argv[0]}: {said}")
-            return ""
-        return result.text
+            text, problem = (result.text, "") if result.is_success else ("", f"{argv[0]}: {said}")
+        except (Refused, CommandTimedOut, UnexpectedAnswer) as error:
+            problem = error.message
+        self.asked.append(Asked(what=what, words=shlex.join(argv), asked_at=asked_at, problem=problem))
+        if problem:
+            self.missing.append(f"{what}: {problem}")
+        return text
 
     def read(self, what: str, parse: Callable[[str], T], text: str, default: T) -> T:
         """What `parse` makes of the text, `default` where it is empty or can't be read."""
@@ -101,30 +123,67 @@ def gather_evidence(
 
     Without an invocation id, the unit's whole journal of the last day. Raises HostUnreachable only.
     """
-    gatherer = _Gatherer(host)
+    gatherer = _Gatherer(host, clock)
     since = None if invocation_id else clock() - timedelta(days=1)
     argv = journal_command(unit, invocation_id=invocation_id, since=since)
     journal_text = gatherer.ask("journal", argv, sudo=gatherer.journal_sudo, timeout_s=_JOURNAL_TIMEOUT_S)
     journal = parse_input(journal_text, "journal") if journal_text else ()
+    invocation_id = invocation_id or failed_invocation(journal)
     if not journal and not any(said.startswith("journal") for said in gatherer.missing):
         gatherer.missing.append("journal: no entries (rotated away, or the login may not read them)")
     status = gatherer.read("unit", parse_unit_show, gatherer.ask("unit", show_unit_command(unit), sudo=False), None)
     gpu_processes = _gpu_processes(gatherer) if has_gpus else ()
+    survey = _survey(gatherer, unit)
     return Evidence(
         unit=unit,
         invocation_id=invocation_id or "",
         gathered_at=clock(),
         journal=journal,
         journal_text=journal_text,
-        kernel=_kernel_lines(gatherer, journal),
+        kernel=_kernel_lines(gatherer, _of_start(journal, invocation_id)),
         status=status,
         unit_text=gatherer.ask("unit file", ("systemctl", "cat", "--", unit_name(unit)), sudo=False),
         gpus=_gpus(gatherer) if has_gpus else (),
         gpu_processes=gpu_processes,
         foreign_gpu_processes=_foreign(gatherer, gpu_processes, status),
         listeners=_listeners(gatherer, port),
+        survey=survey,
+        running_argv=_running(gatherer, unit),
+        snapshot=take_snapshot(host, unit, survey=survey, has_gpus=has_gpus, clock=clock),
+        asked=tuple(gatherer.asked),
         missing=tuple(gatherer.missing),
     )
+
+
+def failed_invocation(journal: tuple[JournalEntry, ...]) -> str:
+    """The last start in a journal that failed, "" where none did or none has an id."""
+    failed = [start for start in diagnose(journal).invocations if start.ending == "failed" and start.invocation_id]
+    return failed[-1].invocation_id if failed else ""
+
+
+def _of_start(journal: tuple[JournalEntry, ...], invocation_id: str | None) -> tuple[JournalEntry, ...]:
+    """The entries of one start; all where none bears its id."""
+    own = tuple(entry for entry in journal if entry.invocation_id == invocation_id)
+    return own or journal
+
+
+def _survey(gatherer: _Gatherer, unit: str) -> HostSurvey:
+    """Disks, main memory and versions, in one round trip."""
+    asked_at, survey = gatherer.clock(), survey_host(gatherer.host, (unit,), clock=gatherer.clock)
+    problem = "" if survey.is_reached else survey.summary
+    gatherer.asked.append(Asked(what="survey", words="opslib survey", asked_at=asked_at, problem=problem))
+    return survey
+
+
+def _running(gatherer: _Gatherer, unit: str) -> tuple[str, ...]:
+    """What the unit's process of now was started with; none where none runs, which is no gap."""
+    asked_at, problem, argv = gatherer.clock(), "", tuple[str, ...]()
+    try:
+        argv = running_argv(gatherer.host, unit)
+    except (Refused, CommandTimedOut, UnexpectedAnswer) as error:
+        problem = error.message
+    gatherer.asked.append(Asked(what="running flags", words="/proc/PID/cmdline", asked_at=asked_at, problem=problem))
+    return argv
 
 
 def _listeners(gatherer: _Gatherer, port: int | None) -> tuple[Listener, ...]:

@@ -29,9 +29,9 @@ def test_cause_is_named_with_its_lines(log, capsys):
     """A crash is exit code 2: its cause, the deciding line by number, and a way out."""
     assert call(["diagnose", log]) == 2
     told = capsys.readouterr().out
-    assert told.startswith(f"✗ {CAUSE} (high confidence)")
+    assert told.startswith(f"✗ critical  {CAUSE} (high confidence)")
     assert "line 3" in told
-    assert "remedy: " in told
+    assert "Ways out:" in told
 
 
 def test_json_has_the_shape_that_is_promised(log, capsys):
@@ -54,7 +54,7 @@ def test_nothing_to_go_by_is_unknown(tmp_path, capsys):
     """An empty file is exit code 3: unknown rather than a guess."""
     (tmp_path / "empty").touch()
     assert call(["diagnose", str(tmp_path / "empty")]) == 3
-    assert capsys.readouterr().out.startswith("? unknown  ")
+    assert capsys.readouterr().out.startswith("? unknown  unknown: ")
 
 
 def test_properties_are_read(log, tmp_path, capsys):

@@ -1,10 +1,11 @@
 """After a crash: why, what would cure it, and whether it starts now."""
 
-import json
+from contextlib import suppress
 from typing import Any
 
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section, waiting_section
+from opslib.app.sections.evidence import card_for, keep_evidence
 from opslib.app.sections.launch import launch_once
 from opslib.app.sections.remedies import apply_remedy, take_back_if_worse
 from opslib.domain.diagnosis import Diagnosis
@@ -12,7 +13,10 @@ from opslib.domain.diagnosis_quote import attempts_in_words
 from opslib.domain.launch import LaunchState, LaunchStatus
 from opslib.domain.states import State
 from opslib.domain.unit_change import Change
-from opslib.views.diagnosis import diagnosis_panel
+from opslib.domain.unit_file import parse_unit_file
+from opslib.domain.unit_words import group_by_flag
+from opslib.errors import OpslibError
+from opslib.views.diagnosis import verdict_panel
 from opslib.views.panels import answer_panel
 from opslib.workflow.attempts import follow_attempts
 from opslib.workflow.facts import gather_unit_status
@@ -52,15 +56,16 @@ def investigate_start(run: Run, invocation_id: str | None, *, is_over: bool = Tr
     quoted = [line.text for line in diagnosis.evidence]
     run.tell("evidence", "quoted from the failed invocation's journal", section="investigate", lines=quoted[:4])
     is_cured_later = run.record.runbook == "90-deploy"
-    value = {"diagnosis": diagnosis.model_dump(mode="json"), "missing": list(evidence.missing)}
+    card = run.answers["card"] = card_for(run, evidence, diagnosis)
+    value = card.model_dump(mode="json")
     cause = diagnosis.cause if state is State.CRITICAL else None
     result = SectionResult(state=state, summary=summary, value=value, is_final=not is_cured_later, cause=cause)
-    return result, diagnosis_panel(run.alias, state, diagnosis, missing=evidence.missing)
+    return result, verdict_panel(run.alias, card)
 
 
 def explain(run: Run, invocation_id: str | None) -> tuple[Evidence, Diagnosis]:
     """Why a start failed: its evidence, kept in the record, and the verdict, over all starts where systemd goes on."""
-    unit, port = run.parameters.unit, getattr(run.parameters, "port", None)
+    unit, port = run.parameters.unit, _port(run)
     evidence = gather_evidence(
         run.host, unit, invocation_id, port=port, has_gpus=bool(getattr(run.parameters, "gpus", True))
     )
@@ -77,26 +82,23 @@ def explain(run: Run, invocation_id: str | None) -> tuple[Evidence, Diagnosis]:
     return evidence, diagnosis
 
 
+def _port(run: Run) -> int | None:
+    """The port that the run is about, else the one that the unit's command line names."""
+    known: int | None = getattr(run.parameters, "port", None)
+    if known is not None:
+        return known
+    with suppress(OpslibError):
+        words = group_by_flag(parse_unit_file(read_unit_text(run.host, run.parameters.unit) or "").engine_argv)
+        named = next((line[1] for line in words if line[0] == "--port" and len(line) > 1), "")
+        return int(named) if named.isdecimal() else None
+    return None
+
+
 def _is_started_again(evidence: Evidence) -> bool:
     """Whether systemd has gone on to another start within the seconds since this one failed: a fast crash loop."""
     status = evidence.status
     is_other = status is not None and status.invocation_id not in {"", evidence.invocation_id}
     return is_other or (status is not None and status.result == "start-limit-hit")
-
-
-def keep_evidence(run: Run, evidence: Evidence) -> None:
-    """Everything gathered about a failed start, as files of the record."""
-    name = evidence.invocation_id[:12] or "journal"
-    facts = evidence.model_dump(mode="json", exclude={"journal", "journal_text", "kernel", "unit_text"})
-    kernel = "\n".join(f"{entry.realtime_at} {entry.message}" for entry in evidence.kernel)
-    for file, text in {
-        f"{name}-journal.jsonl": evidence.journal_text,
-        f"{name}-kernel.txt": kernel,
-        f"{name}-unit.txt": evidence.unit_text,
-        f"{name}-facts.json": json.dumps(facts, indent=2, ensure_ascii=False),
-    }.items():
-        if text:
-            run.folder.add_evidence(file, text.encode())
 
 
 def resolve_invocation(run: Run) -> str | None:

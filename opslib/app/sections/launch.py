@@ -7,6 +7,7 @@ from opslib.domain.launch import LaunchState, LaunchStatus
 from opslib.domain.states import State
 from opslib.views.shown import Shown
 from opslib.workflow.launch import start_unit
+from opslib.workflow.snapshot import take_snapshot
 
 
 @waiting_section("launch")
@@ -23,10 +24,14 @@ async def launch_once(run: Run, section: str) -> Answer:
     run.answers["start"], run.answers["launch"] = start, status
     if status.state is LaunchState.READY:
         _prove_plan(run)
+    facts = launch_facts(status, panel)
+    if status.state is LaunchState.READY:  # what a later crash is compared with
+        snapshot = take_snapshot(run.host, run.parameters.unit, has_gpus=bool(run.parameters.gpus))
+        facts["snapshot"] = snapshot.model_dump(mode="json")
     result = SectionResult(
         state=STATES.get(status.state, State.UNKNOWN),
         summary=_summary(run, status),
-        value=launch_facts(status, panel),
+        value=facts,
         is_headline=status.state is LaunchState.READY,
         is_final=not _may_be_cured(run, status),
     )
@@ -34,9 +39,9 @@ async def launch_once(run: Run, section: str) -> Answer:
 
 
 def _prove_plan(run: Run) -> None:
-    """A plan that was tight is no warning any more once the engine has started with it."""
+    """A plan that was tight, or predicted a late failure, is overruled once the engine has started with it."""
     planned = run.results.get("plan-memory")
-    if planned and planned.state is State.WARNING:
+    if planned and planned.state is not State.OK:
         run.supersede("plan-memory", planned.model_copy(update={"state": State.OK}))
 
 
