@@ -25,8 +25,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def browser(lab: Any) -> Iterator[Any]:
     """Headless Chromium."""
+    from playwright.sync_api import expect
+
     from tests.browser.lab import chromium
 
+    expect.set_options(timeout=20_000)
     with chromium() as running:
         yield running
 

@@ -22,6 +22,7 @@ from tests.rig.cache import RigUnavailable
 ROOT = Path(__file__).parents[2]
 CHROMIUM = "/usr/bin/chromium"
 START_S = 60
+CELL_S = 120  # no cell takes 15 s on an idle machine
 SETTINGS = {
     "notebook-extension/tracker": {"windowingMode": "none"},  # every cell is on the page, also far below
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -194,18 +195,18 @@ class NotebookPage:
         self.page.keyboard.press("Shift+Enter")
         return cell
 
-    def wait(self, source: str, timeout_s: float = 60) -> None:
+    def wait(self, source: str, timeout_s: float = CELL_S) -> None:
         prompt = self.cell(source).locator(".jp-InputPrompt").first
         expect(prompt).to_have_text(re.compile(r"\[\d+\]"), timeout=timeout_s * 1000)
 
-    def run(self, source: str, timeout_s: float = 60) -> None:
+    def run(self, source: str, timeout_s: float = CELL_S) -> None:
         self.start(source)
         self.wait(source, timeout_s)
 
     def button(self, source: str, name: str) -> Locator:
         return self.outputs(source).get_by_role("button", name=name, exact=True)
 
-    def answer(self, source: str, button: str, timeout_s: float = 60) -> None:
+    def answer(self, source: str, button: str, timeout_s: float = CELL_S) -> None:
         """Run a cell that asks, press a button in its output, and wait for its end."""
         self.start(source)
         expect(self.button(source, button), f"in {self.told()}").to_be_visible(timeout=timeout_s * 1000)
