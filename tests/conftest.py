@@ -24,8 +24,8 @@ HOST_KINDS = (
     "rehearsal",
     pytest.param("realhost", marks=pytest.mark.realhost),
     pytest.param("realhost-ops", marks=pytest.mark.realhost),
-    pytest.param("realhost-jump", marks=pytest.mark.realhost),
 )
+JUMP = pytest.param("realhost-jump", marks=pytest.mark.realhost)  # the same promises two hops away
 
 COLLECTED = pytest.StashKey[set[Path]]()  # the modules that were looked into, skipped and deselected ones included
 _LAST = "test_vectors.py"  # compares what all other tests have sent

@@ -207,7 +207,7 @@ def as_bytes(text: str) -> bytes:
 def result_fields(result: CommandResult) -> Entry:
     """A command's answer as JSON."""
     outputs = {"stdout": as_text(result.stdout), "stderr": as_text(result.stderr)}
-    return {"exit_status": result.exit_status, **outputs, "duration_s": round(result.duration_s, 4)}
+    return {"exit_status": result.exit_status, **outputs, "duration_s": result.duration_s}
 
 
 def error_fields(error: OpslibError) -> Entry:

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 import shlex
 import threading
 from collections import deque
@@ -17,14 +18,16 @@ from opslib.errors import BadParameter, CouldNotFindOut, OpslibError, Refused, U
 from opslib.hosts import files
 from opslib.hosts.recording import Entry, as_bytes, digest
 
+_MAX_QUOTED = 160  # of a question in a message; a program's arguments are long
+
 
 class ReplayHost:
     """Answers from a recording that `RecordingHost(..., has_results=True)` wrote.
 
     The same question asked again gets the recorded answers in their order, then the last one for ever. Whether it is
-    asked with sudo doesn't matter. A question that was never asked raises UnexpectedAnswer, which names the nearest
-    one that was; a write that was not recorded, with the same content, raises Refused. `is_paced` gives a stream's
-    lines at the recorded pace.
+    asked with sudo doesn't matter, nor does a moment in it (`--since=@SECONDS`): the recording has a clock of its own.
+    A question that was never asked raises UnexpectedAnswer, which names the nearest one that was; a write that was
+    not recorded, with the same content, raises Refused. `is_paced` gives a stream's lines at the recorded pace.
     """
 
     def __init__(self, transcript: Path, *, alias: str | None = None, is_paced: bool = False) -> None:
@@ -109,14 +112,16 @@ class ReplayHost:
     def _next(self, key: str) -> Entry:
         with self._lock:
             if key not in self._answers:
-                self._unknown(key)
+                key = next(
+                    (known for known in self._answers if _timeless(known) == _timeless(key)), None
+                ) or self._unknown(key)
             answers = self._answers[key]
             return answers.popleft() if len(answers) > 1 else answers[0]
 
     def _unknown(self, key: str) -> NoReturn:
         nearest = difflib.get_close_matches(key, self._answers, n=1, cutoff=0.0)
-        was = f"the nearest that was: `{nearest[0]}`" if nearest else "nothing was"
-        message = f"`{key}` was not asked when {self._transcript.name} was recorded; {was}"
+        was = f"the nearest that was: `{_short(nearest[0])}`" if nearest else "nothing was"
+        message = f"`{_short(key)}` was not asked when {self._transcript.name} was recorded; {was}"
         raise UnexpectedAnswer(message, host=self._settings.alias, hint="record it again")
 
     def _result(self, entry: Entry, argv: Sequence[str]) -> CommandResult:
@@ -196,6 +201,14 @@ def _run_key(argv: Sequence[str], input_sha256: str | None) -> str:
 
 def _program_key(main: str, arguments: Mapping[str, object]) -> str:
     return f"{main} {json.dumps(redact_value(dict(arguments)), sort_keys=True)}"
+
+
+def _timeless(key: str) -> str:
+    return re.sub(r"@\d+(\.\d+)?", "@", key)
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _MAX_QUOTED else f"{key[: _MAX_QUOTED - 1]}…"
 
 
 def _write_key(path: str) -> str:

@@ -23,7 +23,7 @@ from opslib.errors import (
 )
 from opslib.hosts import pipes
 from opslib.hosts.commands import CommandHost
-from tests.conftest import HOST_KINDS, opened
+from tests.conftest import HOST_KINDS, JUMP, opened
 from tests.loopback_sshd import keygen
 
 ECHO_ARGUMENTS = (
@@ -47,7 +47,10 @@ DIFFICULT_ARGUMENTS = (
     "x" * 20_000,
 )
 
-over_a_link = pytest.mark.parametrize("any_settings", HOST_KINDS[1:], indirect=True)
+over_a_link = pytest.mark.parametrize("any_settings", [*HOST_KINDS[1:], JUMP], indirect=True)
+through_a_jump_too = pytest.mark.parametrize("any_settings", [*HOST_KINDS, JUMP], indirect=True)
+# What waits long and is the same program everywhere is tried once on each kind of machine.
+once_a_machine = pytest.mark.parametrize("any_settings", [HOST_KINDS[0], HOST_KINDS[2], HOST_KINDS[4]], indirect=True)
 # asyncssh, which the rehearsal host is made of, takes only UTF-8 in a command.
 with_any_bytes = pytest.mark.parametrize("any_settings", [*HOST_KINDS[:2], *HOST_KINDS[3:]], indirect=True)
 on_a_whole_machine = pytest.mark.parametrize("any_settings", HOST_KINDS[3:], indirect=True)
@@ -87,6 +90,7 @@ def family(duration: str) -> list[str]:
     return ["sh", "-c", f"echo up; setsid sleep {duration} & (setsid sleep {duration} &); sleep {duration}; :"]
 
 
+@through_a_jump_too
 def test_arguments_arrive_byte_for_byte(any_host: Host) -> None:
     """No quoting, encoding or shell changes an argument."""
     result = any_host.run([any_host.settings.python, "-c", ECHO_ARGUMENTS, *DIFFICULT_ARGUMENTS])
@@ -100,6 +104,7 @@ def test_undecodable_file_names_survive(any_host: Host) -> None:
     assert any_host.run(["printf", "%s", name]).stdout == b"\xff\xfe.bin"
 
 
+@through_a_jump_too
 @pytest.mark.parametrize(
     "data", [b"", b"\0", bytes(range(256)), b"a\r\nb\n\x1a\x04", random.Random(7).randbytes(5_000_000)], ids=len
 )
@@ -108,6 +113,7 @@ def test_input_comes_back_byte_for_byte(any_host: Host, data: bytes) -> None:
     assert any_host.run(["cat"], input=data).stdout == data
 
 
+@through_a_jump_too
 def test_both_outputs_flow_at_once(any_host: Host) -> None:
     """Megabytes on standard error don't block standard output, nor unread input either."""
     script = "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero; exit 5"
@@ -151,6 +157,7 @@ def test_answers_are_in_english(any_host: Host) -> None:
     assert any_host.run(["sh", "-c", "echo $LC_ALL"]).text == "C\n"
 
 
+@through_a_jump_too
 @pytest.mark.parametrize("sudo", [False, True])
 def test_a_timeout_ends_the_whole_tree(any_host: Host, sudo: bool) -> None:
     """When the time is up nothing of the command is left, not even in another session."""
@@ -163,6 +170,7 @@ def test_a_timeout_ends_the_whole_tree(any_host: Host, sudo: bool) -> None:
     assert not is_asleep(any_host, duration)
 
 
+@once_a_machine
 def test_a_timeout_ends_what_ignores_sigterm(any_host: Host) -> None:
     """A command that ignores SIGTERM gets two seconds, then SIGKILL."""
     duration = marker()
@@ -171,6 +179,7 @@ def test_a_timeout_ends_what_ignores_sigterm(any_host: Host) -> None:
     assert not is_asleep(any_host, duration)
 
 
+@through_a_jump_too
 @pytest.mark.parametrize("sudo", [False, True])
 def test_lines_come_as_they_are_written(any_host: Host, sudo: bool) -> None:
     """A line is handed over when it is written, not when the command ends; closing ends the whole tree."""
@@ -183,6 +192,7 @@ def test_lines_come_as_they_are_written(any_host: Host, sudo: bool) -> None:
     assert is_gone_soon(any_host, duration)
 
 
+@through_a_jump_too
 def test_a_stream_ends_with_its_command(any_host: Host) -> None:
     """All lines arrive, of any length and any bytes, the last one also without a newline."""
     with any_host.stream(["printf", "a\\n\\n\\377\\000b\\n%0200000d\\nlast", "7"]) as lines:
@@ -232,6 +242,7 @@ def test_a_silent_link_ends_the_stream_on_the_host(any_host: Host, monkeypatch: 
         assert is_gone_soon(any_host, duration)
 
 
+@once_a_machine
 def test_a_heartbeat_keeps_the_stream(any_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream without a line stays open as long as its reader is there."""
     monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 0.6)
@@ -267,6 +278,7 @@ def break_connection(host: Host) -> None:
     host._connection.transport.sock.close()
 
 
+@through_a_jump_too
 def test_programs_answer(any_host: Host) -> None:
     """A module of onhost runs on the host's own Python with its arguments."""
     result = any_host.run_program("identity", {})
@@ -282,6 +294,7 @@ def test_a_program_may_take_its_time(any_host: Host) -> None:
     assert not is_asleep(any_host, duration)
 
 
+@once_a_machine
 def test_a_heartbeat_keeps_a_long_program(any_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program that works for longer than a link may be silent isn't ended while somebody waits for it."""
     monkeypatch.setattr("opslib.hosts.commands.LINK_TIMEOUT_S", 0.6)
@@ -311,6 +324,7 @@ def test_a_stream_of_a_missing_program_just_ends(any_host: Host) -> None:
         assert list(lines) == []
 
 
+@through_a_jump_too
 def test_files_are_written_and_read(any_host: Host, scratch: str) -> None:
     """Any bytes go into a file with the mode that was asked for, whatever its name; a missing one reads as None."""
     path, content = f"{scratch}/naïve 'name' $x.env", bytes(range(256)) * 300
@@ -392,6 +406,7 @@ def test_files_without_rights_are_refused(any_host: Host) -> None:
     assert any_host.read_file("/etc/shadow", sudo=True)
 
 
+@through_a_jump_too
 def test_commands_run_at_once(any_host: Host) -> None:
     """Many threads share one host, more of them than sshd permits sessions."""
     began_at = time.monotonic()
@@ -413,6 +428,7 @@ SERVE = (
 )
 
 
+@through_a_jump_too
 def test_a_port_is_forwarded(any_host: Host) -> None:
     """A port of the host's loopback is reached from here, by many connections at once."""
     with any_host.stream([any_host.settings.python, "-c", SERVE]) as lines:

@@ -86,6 +86,24 @@ def test_a_question_that_was_not_asked_names_the_nearest(local: Host, transcript
         replay.forward_port(8000)
 
 
+def test_another_moment_is_the_same_question(transcript: Path) -> None:
+    """The clock of a replay is not that of the recording: `--since=@SECONDS` may differ, nothing else."""
+    argv = ["journalctl", "--since=@1795893251.684621", "--unit=x.service"]
+    recording(FakeHost({("journalctl",): "{}"}), transcript).run(argv)
+    replay = ReplayHost(transcript)
+    assert replay.run([argv[0], "--since=@1800000000.0", argv[2]]).text == "{}"
+    with pytest.raises(UnexpectedAnswer):
+        replay.run([argv[0], "--since=@1800000000.0", "--unit=y.service"])
+
+
+def test_a_long_question_is_cut_in_the_message(transcript: Path) -> None:
+    """The arguments of a program would fill the screen: the message stays short."""
+    recording(FakeHost(), transcript).run_program("identity", {"x": "y" * 5000})
+    with pytest.raises(UnexpectedAnswer) as caught:
+        ReplayHost(transcript).run_program("identity", {"x": "z" * 5000})
+    assert len(str(caught.value)) < 600
+
+
 def test_input_is_part_of_the_question(local: Host, transcript: Path) -> None:
     """A command that read input answers the same input only."""
     recording(local, transcript).run(["cat"], input=b"one")
@@ -210,7 +228,8 @@ def test_a_replayed_host_gets_the_same_verdict(kind: str, transcript: Path, requ
         recorder = recording(host, transcript)
         seen = [ask(recorder, unit, invocation_id) for ask in (examine, look)]
         host.run(["rm", "--force", "--", f"{settings.unit_dir}/{unit}.service"], sudo=True)
-    assert [ask(ReplayHost(transcript), unit, invocation_id) for ask in (examine, look)] == seen
+    replay = ReplayHost(transcript)
+    assert [ask(replay, unit, invocation_id) for ask in (examine, look)] == seen
     assert seen[0].diagnosis.cause == "configuration/port-in-use"
     assert len(json.dumps(transcript.read_text())) < 1_000_000
 
