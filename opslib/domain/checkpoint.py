@@ -11,13 +11,11 @@ from opslib.domain.checkpoint_content import content_problems, unverifiable
 from opslib.domain.checkpoint_files import file_problems
 from opslib.domain.checkpoint_kinds import cause_of, kinds
 from opslib.domain.checkpoint_listing import Listing, Problem
-from opslib.domain.checkpoint_notes import notes_of
+from opslib.domain.checkpoint_notes import notes_of, shown_size
 from opslib.domain.checkpoint_repair import layout_of, repair_command
 from opslib.domain.checkpoint_shards import loaded_shards, missing_shards, n_expected_shards, shard_problems
 from opslib.domain.states import State, Value, worst
 from opslib.errors import UnexpectedAnswer
-
-GB = 10**9
 
 
 class Finding(Value):
@@ -178,7 +176,7 @@ _PROVEN = {
 
 def _summary(listing: Listing, n_shards: int, total: int, findings: Sequence[Finding]) -> str:
     n_expected = n_expected_shards(listing)
-    shards = f"{n_shards} of {n_expected} shard{'s' if n_expected != 1 else ''}, {total / GB:.1f} GB"
+    shards = f"{n_shards} of {n_expected} shard{'s' if n_expected != 1 else ''}, {shown_size(total)}"
     severe = sorted((f for f in findings if f.state is not State.WARNING), key=lambda f: f.state is not State.CRITICAL)
     if not severe:
         notes = f"; {len(findings)} warning{'s' if len(findings) > 1 else ''}" if findings else ""

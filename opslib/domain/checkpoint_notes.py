@@ -7,6 +7,26 @@ from opslib.domain.checkpoint_listing import Listing, plural
 
 GB, MIB = 10**9, 2**20
 _TEMPLATES = {"chat_template.jinja", "chat_template.json"}
+_UNITS = ((GB, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def shown_size(size_bytes: int) -> str:
+    """A size as downloads are told.
+
+    >>> shown_size(215_100_000_000), shown_size(6_775_472), shown_size(480)
+    ('215.1 GB', '6.8 MB', '0.5 kB')
+    """
+    unit, name = next(((unit, name) for unit, name in _UNITS if size_bytes >= unit // 10), _UNITS[-1])
+    return f"{size_bytes / unit:.1f} {name}"
+
+
+def shown_parameters(n_parameters: int) -> str:
+    """A number of parameters as models are named.
+
+    >>> shown_parameters(228_700_000_000), shown_parameters(3_385_600)
+    ('228.7B', '3.4M')
+    """
+    return f"{n_parameters / GB:.1f}B" if n_parameters >= GB // 10 else f"{n_parameters / 10**6:.1f}M"
 
 
 def notes_of(listing: Listing) -> tuple[str, ...]:

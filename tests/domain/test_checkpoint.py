@@ -34,7 +34,7 @@ def test_a_whole_checkpoint_is_ok_and_summed_up(tmp_path, capsys):
     """Shards, parameters and bytes by dtype and part, commit and config are in the report."""
     report = judge(write_model(tmp_path), capsys)
     assert (report.state, report.findings, report.layout, report.commit) == ("ok", (), "hf-local-dir", "abc123")
-    assert report.summary == "3 of 3 shards, 0.0 GB, every header covers its file"
+    assert report.summary == "3 of 3 shards, 0.9 kB, every header covers its file"
     assert report.parameters_by_dtype == {"BF16": 96, "F32": 24}
     assert report.bytes_by_part == {"norm": 96, "other": 192}
     assert report.config == {"model_type": "llama"}
@@ -78,7 +78,7 @@ def test_missing_shards_are_named_with_the_command_that_fetches_them(tmp_path, c
     (model / SECOND).unlink()
     report = judge(model, capsys)
     assert report.missing_shards == (SECOND,)
-    assert report.summary == f"2 of 3 shards, 0.0 GB: {SECOND} is missing"
+    assert report.summary == f"2 of 3 shards, 0.6 kB: {SECOND} is missing"
     assert f"{SECOND} --revision abc123 --local-dir '{model}'" in report.findings[0].repair
 
 
@@ -130,7 +130,7 @@ def test_no_false_alarm_on_other_layouts(tmp_path, capsys):
     (single / "config.json").write_text("{}")
     (single / "tokenizer.model").write_bytes(b"x")
     report = judge(single, capsys)
-    assert (report.state, report.summary) == ("ok", "1 of 1 shard, 0.0 GB, every header covers its file")
+    assert (report.state, report.summary) == ("ok", "1 of 1 shard, 0.1 kB, every header covers its file")
     adapter = tmp_path / "adapter"
     adapter.mkdir()
     (adapter / "adapter_model.safetensors").write_bytes(safetensors({"a": ("F32", (4,))}))

@@ -3,10 +3,10 @@
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
 from opslib.domain.checkpoint import CheckpointReport
+from opslib.domain.checkpoint_notes import shown_parameters, shown_size
 from opslib.views.panels import answer_panel
 from opslib.workflow.verify import checkpoint_path, verify_checkpoint
 
-GB = 10**9
 N_SHOWN = 20
 COLUMNS = ("state", "finding", "file", "detail", "what to do")
 
@@ -35,6 +35,7 @@ def verify_download(run: Run) -> Answer:
 def _notes(report: CheckpointReport) -> list[str]:
     if not report.n_shards:
         return []
-    sizes = ", ".join(f"{dtype} {size / GB:.1f} GB" for dtype, size in report.bytes_by_dtype.items())
+    sizes = ", ".join(f"{dtype} {shown_size(size)}" for dtype, size in report.bytes_by_dtype.items())
     commit = f"; commit {report.commit[:12]}" if report.commit else ""
-    return [f"{report.n_parameters / GB:.1f}B parameters ({sizes}){commit}; headers read in {report.duration_s:.2f} s"]
+    n_parameters = shown_parameters(report.n_parameters)
+    return [f"{n_parameters} parameters ({sizes}){commit}; headers read in {report.duration_s:.2f} s"]
