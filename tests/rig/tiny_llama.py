@@ -1,6 +1,7 @@
 """Writes a random Llama (4 layers, hidden size 256, 2000-token BPE) in several shards: `tiny_llama.py DIRECTORY`."""
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 
@@ -36,13 +37,17 @@ def main(directory: Path) -> None:
 
 
 def _pretend_download(directory: Path) -> None:
-    """Beside each file what `hf download --local-dir` leaves: commit, etag (SHA-256 or git blob id), time."""
+    """Beside each file what `hf download --local-dir` leaves: commit, etag (SHA-256 or git blob id), time.
+
+    The files are as old as that, too: one that is younger than its note was changed after the download.
+    """
     notes = directory / ".cache" / "huggingface" / "download"
     notes.mkdir(parents=True)
     for path in sorted(directory.glob("*.*")):
         if path.is_dir():
             continue
         path.chmod(0o644)
+        os.utime(path, (DOWNLOADED_AT, DOWNLOADED_AT))
         content = path.read_bytes()
         blob = b"blob %d\0" % len(content) + content
         is_lfs = path.suffix == ".safetensors"
