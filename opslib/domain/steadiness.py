@@ -1,6 +1,6 @@
 """Did a service stay well for a while? Judges what was seen of it: systemd's answers and `/health`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from opslib.domain.facts.systemd import UnitStatus
@@ -30,6 +30,18 @@ def check_steadiness(events: Iterable[LaunchEvent], *, unit: str, invocation_id:
     if codes[-1] is None or any(code != _HTTP_OK for code in answers):
         return CheckResult(name=NAME, state=State.WARNING, summary=_changing(codes))
     return CheckResult(name=NAME, state=State.OK, summary="/health answered 200 all the time")
+
+
+def has_ended(events: Sequence[LaunchEvent]) -> bool:
+    """Whether the unit does not run any more, or another start of it does, by the last that was seen."""
+    units = [event.status for event in events if isinstance(event, UnitSeen)]
+    return bool(units) and (units[-1].active_state != "active" or units[-1].invocation_id != units[0].invocation_id)
+
+
+def is_healthy(events: Sequence[LaunchEvent]) -> bool:
+    """Whether `/health` answers 200, by the last that was seen."""
+    codes = [event.status_code for event in events if isinstance(event, HealthSeen)]
+    return bool(codes) and codes[-1] == _HTTP_OK
 
 
 def _ended(status: UnitStatus, invocation_id: str) -> str:

@@ -7,8 +7,9 @@ from datetime import datetime
 
 from opslib.domain.host import Host
 from opslib.domain.launch_events import LaunchEvent, UnitSeen
+from opslib.domain.steadiness import has_ended, is_healthy
 from opslib.errors import OpslibError
-from opslib.workflow.launch import parse_watch_line, show_unit, utc_now, watch_arguments
+from opslib.workflow.launch import parse_watch_line, pause, show_unit, utc_now, watch_arguments
 
 _END_S = 5.0
 
@@ -26,6 +27,14 @@ class Watched:
         with suppress(OpslibError):
             status = show_unit(self._host, self._unit)
             self.events.append(UnitSeen(at=clock(), status=status))
+
+    def settle(self, *, limit_s: float = 20.0, pace_s: float = 1.0) -> None:
+        """Look on until the unit has ended or `/health` answers 200: a server outlives its dead engine for a while."""
+        for _ in range(max(1, round(limit_s / pace_s))):
+            pause(pace_s)
+            self.look()
+            if has_ended(self.events) or is_healthy(self.events):
+                return
 
 
 @contextmanager

@@ -17,11 +17,9 @@ from opslib.views.figures import figure_display
 from opslib.views.shown import Shown
 from opslib.workflow.benchmark import run_benchmark
 from opslib.workflow.investigate import wait_until_ended
-from opslib.workflow.launch import pause
 from opslib.workflow.steadiness import watched_service
 
 FIGURE = "benchmark.png"
-_SETTLE_S = 1.0  # a service that fails requests may be just about to end
 
 
 @waiting_section("benchmark")
@@ -73,8 +71,7 @@ def _measure(run: Run) -> tuple[BenchmarkReport, CheckResult, str]:
     with watched_service(run.host, unit, port=run.parameters.port) as watched:
         report = _sweep(run)
         if report.state is not State.OK:
-            pause(_SETTLE_S)
-            watched.look()
+            watched.settle()
     invocation_id = _invocation(run, watched.events)
     return report, check_steadiness(watched.events, unit=unit, invocation_id=invocation_id), invocation_id
 
