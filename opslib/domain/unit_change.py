@@ -1,21 +1,23 @@
-"""A change of the unit that may cure a cause, and whether it made things worse."""
+"""A change that may cure a cause, of the unit or of one process, and whether it made things worse."""
 
 from collections.abc import Sequence
 
 from opslib.domain.diagnosis import Diagnosis
 from opslib.domain.diagnosis_catalogue import Remedy
 from opslib.domain.engine_log import list_phases
+from opslib.domain.orphan import Holder
 from opslib.domain.repair import changed_unit
 from opslib.domain.states import Value
 
 
 class Change(Value):
-    """One change of the unit that may cure a cause: a flag or a setting, its figures, cost and check."""
+    """One change that may cure a cause: a flag or setting of the unit, or the end of a left-over process."""
 
     cause: str
     flag: str = ""
     value: str = ""
     setting: str = ""
+    left_over: Holder | None = None  # the process that is ended
     reason: str
     cost: str
     check: str
@@ -24,7 +26,9 @@ class Change(Value):
 
     @property
     def words(self) -> str:
-        """The change as it stands in the unit: "--max-num-seqs 256", "TimeoutStartSec=1800", "no --quantization"."""
+        """The change in short: "--max-num-seqs 256", "MemoryMax=infinity", "no --quantization", "end vllm (pid 7)"."""
+        if self.left_over:
+            return f"end {self.left_over.name} (pid {self.left_over.pid})"
         if self.setting:
             return f"{self.setting}={self.value}"
         return f"no {self.flag}" if self.value == "-" else f"{self.flag} {self.value}".rstrip()

@@ -10,6 +10,7 @@ from opslib.errors import OpslibError, UnexpectedAnswer
 from opslib.workflow.facts import gather_listeners
 from opslib.workflow.install import ApplyReport, StepResult, plan_install, read_unit_text, undo, unit_path
 from opslib.workflow.investigate import Evidence
+from opslib.workflow.orphan import find_orphans, plan_end
 
 _PORTS_TRIED = 20
 
@@ -62,8 +63,27 @@ def find_free_port(host: Host, port: int) -> int | None:
     return next((other for other in above if not gather_listeners(host, other)), None)
 
 
+def propose_end(host: Host, cause: str, evidence: Evidence) -> Change | None:
+    """The end of the first left-over engine among those that hold a GPU, None where none is proven to be one."""
+    for holder, proof in find_orphans(host, evidence.foreign_gpu_processes):
+        return Change(
+            cause=cause,
+            left_over=holder,
+            reason=f"no live unit owns it: {proof}",
+            cost="what that process still did is lost",
+            check=f"process {holder.pid} is gone, and the start finds its memory free",
+            is_delicate=True,
+        )
+    return None
+
+
 def plan_change(host: Host, unit: str, change: Change) -> Plan:
-    """What has to change so that the installed unit holds the change; raises UnexpectedAnswer without a unit file."""
+    """What has to be done so that the installed unit holds the change, or the left-over process is gone.
+
+    Raises UnexpectedAnswer without a unit file, Refused where the process turns out to be owned.
+    """
+    if change.left_over:
+        return plan_end(host, change.left_over)
     old = read_unit_text(host, unit)
     if old is None:
         raise UnexpectedAnswer(f"{unit_path(host, unit)} is not there", host=host.settings.alias)

@@ -17,11 +17,15 @@ from opslib.errors import ConsentMissing
 from opslib.views.panels import answer_panel, plan_panel
 from opslib.workflow.install import ApplyReport, apply_plan, read_unit_text
 from opslib.workflow.investigate import Evidence
-from opslib.workflow.repair import plan_change, roll_back
+from opslib.workflow.repair import plan_change, propose_end, roll_back
+
+_HELD = ("gpu-memory/held-by-another", "gpu-memory/free-below-budget")
 
 
 def propose_change(run: Run, diagnosis: Diagnosis) -> Change | None:
     """The computed change for a verdict: the planner's for memory causes, else the first of the verdict's own."""
+    if diagnosis.cause in _HELD and (change := propose_end(run.host, diagnosis.cause, run.answers["evidence"])):
+        return change
     if diagnosis.cause.startswith("gpu-memory/") and run.parameters.gpus:
         return _memory_change(run, diagnosis.cause)
     return change_of(diagnosis.remedies, diagnosis.cause)
@@ -80,7 +84,8 @@ def take_back_if_worse(run: Run, diagnosis: Diagnosis) -> Answer | None:
     """Rolls the last change back where the start after it got less far; None where it didn't make things worse."""
     change: Change = run.answers["remedy"]
     run.answers["attempts"][-1]["outcome"] = diagnosis.cause
-    if not is_worse(run.answers["cured_of"], diagnosis):
+    before: Diagnosis = run.answers["cured_of"]
+    if change.left_over or not is_worse(before, diagnosis):
         return None
     back = roll_back(run.host, run.parameters.unit, run.answers["applied"], run.answers["unit_before"])
     run.answers["attempts"][-1]["outcome"] = f"{diagnosis.cause}; {back.summary}"
@@ -92,7 +97,7 @@ def take_back_if_worse(run: Run, diagnosis: Diagnosis) -> Answer | None:
         "attempts": run.answers["attempts"],
         "rolled_back": back.model_dump(mode="json"),
     }
-    result = SectionResult(state=State.CRITICAL, summary=summary, value=value, cause=diagnosis.cause)
+    result = SectionResult(state=State.CRITICAL, summary=summary, value=value, cause=before.cause)
     return result, answer_panel(run.alias, State.CRITICAL, summary)
 
 
