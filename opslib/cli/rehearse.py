@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from opslib.app.binding import check_alias
 from opslib.app.given import read_given
 from opslib.app.scenario_table import scenario_rows
 from opslib.cli.running import tell_run
@@ -30,8 +31,10 @@ def rehearse_command(
     if is_list:
         _list(as_json=as_json)
         return 0
+    host = f"rehearsal:{scenario}"
+    check_alias(host)
     own = load_scenario(scenario).parameters
-    given = {"consent": "given", **own, **read_given(RUNBOOK, (), words), "host": f"rehearsal:{scenario}"}
+    given = {"consent": "given", **own, **read_given(RUNBOOK, (), words), "host": host}
     return tell_run(RUNBOOK, given, runs_dir=runs_dir, as_json=as_json)
 
 
