@@ -42,7 +42,7 @@ def _prove_plan(run: Run) -> None:
     """A plan that was tight, or predicted a late failure, is overruled once the engine has started with it."""
     planned = run.results.get("plan-memory")
     if planned and planned.state is not State.OK:
-        run.supersede("plan-memory", planned.model_copy(update={"state": State.OK}))
+        run.supersede("plan-memory", planned.model_copy(update={"state": State.OK, "cause": None}))
 
 
 def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:
