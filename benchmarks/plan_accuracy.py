@@ -1,9 +1,9 @@
 """How well the memory planner predicts real vLLM launches: verdict, tokens, weights and available KV memory.
 
-Prints one JSON document with one table per family; exits with 1 where a bound doesn't hold: verdict right in all cases
-whose source states enough, tokens of the reported KV memory within 1 % in 95 % and within 3 % in all, weights within 2 %
-in 95 %, available KV within 5 % or 0.5 GiB in 80 % and inside its band in 95 %, `tight` in at most 10 %, the median band
-at most 15 % or 1.5 GiB wide, and an answer in 100 ms. Takes a few seconds.
+Prints one JSON document with one table per family; exits with 1 where a bound doesn't hold: verdict right in all
+cases whose source states enough, tokens of the reported KV memory within 1 % in 95 % and within 3 % in all, weights
+within 2 % in 95 %, available KV within 5 % or 0.5 GiB in 80 % and inside its band in 95 %, `tight` in at most 10 %,
+the median band at most 15 % or 1.5 GiB wide, and an answer in 100 ms. Takes a few seconds.
 """
 
 import datetime as dt

@@ -1,6 +1,7 @@
 """Bytes that one layer keeps on one rank: per token of attention, per sequence of a state.
 
-Sources: vllm/v1/kv_cache_interface.py; model_executor/layers/mamba/mamba_utils.py; v1/attention/backends/mla/indexer.py.
+Sources: vllm/v1/kv_cache_interface.py; model_executor/layers/mamba/mamba_utils.py;
+v1/attention/backends/mla/indexer.py.
 """
 
 from opslib.domain.engine_defaults import EngineVersion

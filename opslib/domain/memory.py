@@ -12,7 +12,7 @@ from opslib.domain.bands import Band
 from opslib.domain.engine_defaults import GIB, version_words
 from opslib.domain.memory_checks import Check, above_limit, checks_of, impossible, largest_fitting, surely_fits
 from opslib.domain.memory_situation import Calibration, ObservedFigures, Situation
-from opslib.domain.memory_sums import Sums, add_up, binding_rank
+from opslib.domain.memory_sums import Sums, binding_rank
 from opslib.domain.memory_weights import WeightBytes
 from opslib.domain.model_spec import ModelSpec
 from opslib.domain.states import State, Value
@@ -139,7 +139,7 @@ def plan_situation(situation: Situation, engine_version: str = "") -> MemoryPlan
         max_concurrency=round(sums.concurrency, 4) if length else None,
         estimated_max_model_len=longest or None,
         weights_by_stage_bytes=tuple(round(each.n_bytes) for each in situation.loaded.ranks),
-        flags=dict(flags.flags),
+        flags=words.effective_flags(situation),
         notes=tuple(words.notes(situation, sums)),
     )
 

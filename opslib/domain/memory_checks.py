@@ -82,7 +82,7 @@ def above_limit(model: ModelSpec, flags: ServeFlags) -> str | None:
 
 
 def largest_fitting(situation: Situation, *, below: int | None = None) -> int | None:
-    """The largest --max-num-seqs, today's or a power of two, whose unfavourable end fits; `below` leaves out failed ones."""
+    """The largest --max-num-seqs, today's or a power of two, that surely fits; `below` leaves out failed ones."""
     now = situation.flags.max_num_seqs
     powers = [2**exponent for exponent in range(now.bit_length() - 1, -1, -1) if 2**exponent < now]
     candidates = [value for value in [now, *powers] if below is None or value < below]

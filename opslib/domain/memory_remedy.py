@@ -75,7 +75,7 @@ def propose_memory_remedy(
 
 
 def solve_remedies(situation: Situation, cause: str, *, n_gpus: int | None = None) -> tuple[Remedy, ...]:
-    """All changes of one flag that answer a cause, the smallest first; with at most `n_gpus` GPUs (None: as many as now)."""
+    """All changes of one flag that answer a cause, smallest first; with at most `n_gpus` GPUs (None: as now)."""
     limit = n_gpus or situation.flags.n_gpus
     changes = [change for solver in _SOLVERS.get(cause, ()) for change in solver(situation, limit)]
     return tuple(change.remedy(cause) for change in changes)
@@ -246,7 +246,8 @@ def _eager(situation: Situation, _: int) -> Iterator[_Change]:
     if surely_fits(eager):
         graphs = terms.cuda_graphs(situation)
         reason = f"without CUDA graphs {graphs.expected:.2f} GiB less are taken"
-        cost = f"each decoding step is launched kernel by kernel: slower; {_effect(add_up(situation), add_up(eager), situation)}"
+        effect = _effect(add_up(situation), add_up(eager), situation)
+        cost = f"each decoding step is launched kernel by kernel: slower; {effect}"
         yield _Change("--enforce-eager", True, reason, cost, "the unit stays in one invocation until /health answers")
 
 
@@ -280,3 +281,38 @@ _SOLVERS: dict[str, tuple[Callable[[Situation, int], Iterator[_Change]], ...]] =
     "gpu-memory/weights": (_more_gpus,),
     "gpu-memory/free-below-budget": (_share_of_free,),
 }
+
+
+def remedies_of(
+    cause: str | None,
+    model: ModelSpec,
+    flags: ServeFlags,
+    *,
+    weights: WeightBytes | None,
+    gpu_total_bytes: int,
+    engine_version: str = "",
+    gpu_name: str = "",
+    free_gib: float | None = None,
+    calibration: Calibration | None = None,
+    observed: ObservedFigures | None = None,
+    n_gpus: int | None = None,
+) -> tuple[Remedy, ...]:
+    """Every change of one flag that answers a plan's cause, smallest first; empty for a plan that fits."""
+    if cause is None:
+        return ()
+    if cause == "model/parallel-size-not-divisible":
+        return parallel_remedies(model, flags, n_gpus)
+    if cause == "model/max-model-len-above-limit":
+        return limit_remedy(model, flags)
+    situation = Situation.of(
+        model,
+        flags,
+        weights,
+        gpu_total_bytes=gpu_total_bytes,
+        engine_version=engine_version,
+        observed=observed,
+        gpu_name=gpu_name,
+        free_gib=free_gib,
+        calibration=calibration,
+    )
+    return solve_remedies(situation, cause, n_gpus=n_gpus)

@@ -1,4 +1,4 @@
-"""Everything that the terms of a memory plan are estimated from: model, flags, GPU, version, and what a launch showed."""
+"""Everything that a memory plan is estimated from: model, flags, GPU, version, and what a launch showed."""
 
 from collections.abc import Sequence
 

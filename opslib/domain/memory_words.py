@@ -6,6 +6,7 @@ from opslib.domain import memory_terms as terms
 from opslib.domain.kv_pages import cache_dtype
 from opslib.domain.memory_situation import Situation
 from opslib.domain.memory_sums import Sums
+from opslib.domain.serve_flags import FlagValue
 
 
 def sources(situation: Situation) -> dict[str, str]:
@@ -37,6 +38,22 @@ def sources(situation: Situation) -> dict[str, str]:
         "sampler_warmup_needed": "the sampler's dummy run once more, after graph capture",
         "headroom": "sampler_warmup_left - sampler_warmup_needed",
     }
+
+
+def effective_flags(situation: Situation) -> dict[str, FlagValue]:
+    """Every flag that decides memory with its effective value and where that comes from."""
+    flags, model = situation.flags, situation.model
+    dtype = cache_dtype(model, flags)
+    scheme = "the checkpoint's kv_cache_scheme" if dtype == "fp8" else "default: the model's dtype"
+    defaults = {
+        "--tensor-parallel-size": FlagValue(value=1, origin="default"),
+        "--pipeline-parallel-size": FlagValue(value=1, origin="default"),
+        "--enforce-eager": FlagValue(value=False, origin="default"),
+        "--kv-cache-dtype": FlagValue(value=dtype, origin=scheme),
+        "--max-model-len": FlagValue(value=situation.model_len, origin="config.json: the model's own limit"),
+    }
+    given = {name: flag for name, flag in flags.flags.items() if flag.value != "auto" or name not in defaults}
+    return {**defaults, **given}
 
 
 def notes(situation: Situation, sums: Sums) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """What each layer of a model keeps of the past: keys and values of all tokens, of a window, a latent, or a state.
 
-Sources: the models' `modeling_*.py`/`configuration_*.py` in transformers; vllm/model_executor/layers/mamba/mamba_utils.py.
+Sources: the models' `modeling_*.py`/`configuration_*.py` in transformers;
+vllm/model_executor/layers/mamba/mamba_utils.py.
 """
 
 from collections.abc import Iterator, Mapping
@@ -76,7 +77,7 @@ def _spread(counts: Mapping[str, int], n_layers: int) -> list[str]:
     """The kinds spread evenly, the most frequent first, the rarest last of each round."""
     if sum(counts.values()) != n_layers:
         raise UnexpectedAnswer(f"config.json: its layer types name {sum(counts.values())} of {n_layers} layers")
-    due = {word: 0.0 for word in sorted(counts, key=lambda name: -counts[name])}
+    due = dict.fromkeys(sorted(counts, key=lambda name: -counts[name]), 0.0)
     words = []
     for _ in range(n_layers):
         for word in due:
@@ -130,7 +131,7 @@ def _of_interval(config: Mapping[str, Any], n_layers: int) -> list[str] | None:
 
 
 def _of_window(config: Mapping[str, Any], n_layers: int) -> list[str] | None:
-    """A window for all layers: where the family always uses it, or the config says so (Qwen: from max_window_layers)."""
+    """A window for all layers: where the family always uses it, or the config says so (Qwen)."""
     if not config.get("sliding_window"):
         return None
     if config.get("use_sliding_window"):

@@ -20,6 +20,8 @@ _BITS: dict[str, tuple[float, Scope]] = {
     "fp_quant": (4.5, "all"), "cpu_awq": (4.156, "all"), "rtn": (8.0, "all"), "deepseek_v4_fp8": (8.0, "all"),
     "w4a16": (4.156, "all"), "w8a8": (8.0, "all"), "w8a16": (8.0, "all"),
 }  # fmt: skip
+# methods whose checkpoints often keep attention as it was, and say so in their config
+_PARTIAL = ("compressed-tensors", "modelopt", "modelopt_fp4", "modelopt_mixed", "nvfp4", "quark", "fp8", "w4a16")
 _FOUR_BIT_WORDS = ("nvfp4", "fp4", "pack-quantized", "w4a16", "int4")
 
 
@@ -69,7 +71,9 @@ def read_quantization(config: object, flag: str | None = None) -> Quantization:
         bits=bits,
         scope="mlp" if method == "fbgemm_fp8" else scope,
         has_fp8_kv_cache=bool(scheme),
-        is_explicit=bool(excluded or given.get("weight_block_size") or given.get("config_groups")),
+        is_explicit=bool(
+            method not in _PARTIAL or excluded or given.get("weight_block_size") or given.get("config_groups")
+        ),
         is_grouped=4.1 < bits < 4.2 and not (given.get("group_size") or given.get("q_group_size")),
         keeps_attention=any(word in excluded for word in ("self_attn", "attn.", "attention", "q_proj")),
     )

@@ -10,7 +10,7 @@ from opslib.domain.facts.gpu import Gpu
 from opslib.domain.host import Host
 from opslib.domain.memory import MemoryPlan, ObservedFigures, WeightBytes, plan_memory
 from opslib.domain.memory_remedy import Remedy, propose_memory_remedy
-from opslib.domain.memory_situation import Calibration
+from opslib.domain.memory_situation import Calibration, Situation
 from opslib.domain.model_spec import ModelSpec, parse_model_config
 from opslib.domain.states import State, Value, worst
 from opslib.domain.vllm_flags import ServeFlags, parse_serve_arguments
@@ -32,6 +32,21 @@ class HostPlan(Value):
     required_free_gib: float = 0.0  # per GPU, for the guard
     engine_version: str = ""
     calibration: Calibration | None = None  # what earlier launches of this host taught
+
+    @property
+    def situation(self) -> Situation | None:
+        """What the plan was made from, for what-if questions; None for a CPU engine."""
+        if not self.gpus:
+            return None
+        return Situation.of(
+            self.model,
+            self.flags,
+            self.weights,
+            gpu_total_bytes=_smallest(self.gpus),
+            engine_version=self.engine_version,
+            gpu_name=self.gpus[0].name,
+            calibration=self.calibration,
+        )
 
     def remedy(self, cause: str, observed: ObservedFigures | None = None) -> Remedy | None:
         """The change of one flag that would answer `cause`, from the same inputs."""

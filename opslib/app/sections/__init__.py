@@ -6,31 +6,36 @@ from opslib.app.sections.benchmark import benchmark
 from opslib.app.sections.crash import investigate, relaunch, remedy
 from opslib.app.sections.install import confirm, install, plan_unit
 from opslib.app.sections.launch import launch
-from opslib.app.sections.memory import plan_memory
+from opslib.app.sections.memory import compare_parallel_sizes, memory_what_if, plan_memory
 from opslib.app.sections.overall import identify, outcome
 from opslib.app.sections.practice import prepare_crash, prepare_service
 from opslib.app.sections.review import review, reviewed_frame
 from opslib.app.sections.unit import show_unit
-from opslib.app.sections.verify import verify_download
+from opslib.app.sections.verify import cost_of_certainty, proof, shards_by_state, verify_download
 
 __all__ = [
     "begin_run",
     "benchmark",
+    "compare_parallel_sizes",
     "confirm",
+    "cost_of_certainty",
     "identify",
     "install",
     "investigate",
     "launch",
+    "memory_what_if",
     "outcome",
     "parameter_form",
     "plan_memory",
     "plan_unit",
     "prepare_crash",
     "prepare_service",
+    "proof",
     "relaunch",
     "remedy",
     "review",
     "reviewed_frame",
+    "shards_by_state",
     "show_unit",
     "verify_download",
 ]

@@ -1,13 +1,23 @@
 """Will it fit on these GPUs?"""
 
+from collections.abc import Mapping
+from typing import Any
+
+from opslib.app.catalogue import default_runs_dir
+from opslib.app.ledger import read_ledger
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
-from opslib.domain.checkpoint import CheckpointReport
-from opslib.domain.memory import MemoryPlan
+from opslib.app.sections.verify import checkpoint_of
+from opslib.domain.memory import MemoryPlan, plan_situation
+from opslib.domain.memory_ledger import LedgerEntry, calibrate, calibration_note
+from opslib.domain.parallel_table import parallel_table
 from opslib.domain.states import State
+from opslib.views.memory import alt_text, bar_of, memory_png
+from opslib.views.memory_tables import LEDGER_COLUMNS, PARALLEL_COLUMNS, ledger_rows, memory_panel, parallel_rows
 from opslib.views.panels import answer_panel
+from opslib.views.shown import Shown
 from opslib.workflow.plan import HostPlan, plan_for_host
-from opslib.workflow.verify import checkpoint_path, verify_checkpoint
+from opslib.workflow.topology import HostGpus, gather_host_gpus, gather_room, room_notes
 
 GIB = 2**30
 # failures after the weights are loaded: predicted, not proven, and cured by a flag; a deploy goes on to see
@@ -20,14 +30,58 @@ def plan_memory(run: Run) -> Answer:
     """What the engine will do with each GPU's memory, term by term, and whether that fits."""
     plan = host_plan(run)
     memory = plan.memory
-    notes = _notes(memory)
-    value = memory.model_dump(mode="json")
+    found = gather_host_gpus(run.host) if plan.gpus else HostGpus()
+    notes = [*_notes(memory), *_host_notes(run, plan, found)]
+    value = {**memory.model_dump(mode="json"), "topology": _topology_value(plan, found)}
     cause = _cause(plan) if memory.state is State.CRITICAL else None
-    is_gate = run.record.runbook != "90-deploy" or cause not in PREDICTED_LATE
+    is_gate = run.record.runbook == "90-deploy" and cause not in PREDICTED_LATE
     result = SectionResult(state=memory.state, summary=memory.summary, value=value, cause=cause, is_final=is_gate)
     rows = term_rows(memory)
     run.tell("table", "", section="plan-memory", columns=list(COLUMNS[:4]), rows=[row[:4] for row in rows])
-    return result, answer_panel(run.alias, memory.state, memory.summary, rows=rows, columns=COLUMNS, notes=notes)
+    panel = answer_panel(run.alias, memory.state, memory.summary, rows=rows, columns=COLUMNS, notes=notes)
+    return result, _with_figure(panel, plan)
+
+
+@section("compare-parallel-sizes")
+def compare_parallel_sizes(run: Run) -> Answer:
+    """What each tensor- and pipeline-parallel size gives, and what earlier launches here did against their plan."""
+    plan = host_plan(run)
+    situation = plan.situation
+    if situation is None:
+        summary = "the engine runs on the CPU: nothing to spread"
+        return SectionResult(state=State.OK, summary=summary), answer_panel(run.alias, State.OK, summary)
+    table = parallel_table(situation, max(len(plan.gpus), situation.flags.n_gpus))
+    fitting = [row for row in table if row.verdict == "fits"]
+    best = f"fewest GPUs: tensor x pipeline {fitting[0].tensor_parallel_size} x {fitting[0].pipeline_parallel_size}"
+    summary = best if fitting else "no size fits surely with these flags"
+    entries = read_ledger(default_runs_dir(), run.alias)
+    value = {
+        "parallel_table": [row.model_dump() for row in table],
+        "ledger": [entry.model_dump() for entry in entries],
+    }
+    extra = [("earlier launches here", LEDGER_COLUMNS, ledger_rows(entries))] if entries else []
+    panel = memory_panel(run.alias, State.OK, summary, [("", PARALLEL_COLUMNS, parallel_rows(table)), *extra])
+    return SectionResult(state=State.OK, summary=summary, value=value), panel
+
+
+def memory_what_if(run: Run) -> Shown:
+    """Sliders that ask the planner again; headless, or without GPUs, nothing is shown."""
+    plan = run.answers.get("host_plan")
+    if run.is_headless or not isinstance(plan, HostPlan) or (situation := plan.situation) is None:
+        return Shown.nothing()
+    from opslib.views.memory_whatif import CHOICES, WhatIf  # noqa: PLC0415 - widgets only where somebody looks
+
+    def asked(values: Mapping[str, Any]) -> MemoryPlan:
+        changed = situation
+        for flag, value in values.items():
+            if changed.flags.value(flag) != value:
+                changed = changed.with_flag(flag, value)
+        return plan_situation(changed)
+
+    start = {flag: situation.flags.value(flag) for flag in CHOICES} | {"--max-model-len": situation.model_len}
+    start["--tensor-parallel-size"] = situation.flags.tensor_parallel_size
+    WhatIf(run.alias, asked, start, len(plan.gpus)).show()
+    return Shown.nothing()
 
 
 def _cause(plan: HostPlan) -> str | None:
@@ -37,16 +91,20 @@ def _cause(plan: HostPlan) -> str | None:
 
 
 def host_plan(run: Run) -> HostPlan:
-    """The memory plan of this run's parameters; made once."""
+    """The memory plan of this run's parameters; made once, calibrated by what earlier launches here did."""
     if "host_plan" not in run.answers:
+        flags = serve_flags(run)
+        entries = () if run.host.settings.is_rehearsal else read_ledger(default_runs_dir(), run.alias)
+        learnt = calibrate(entries, model=run.parameters.model, max_num_seqs=run.parameters.max_num_seqs)
         plan = plan_for_host(
             run.host,
-            _checkpoint(run),
-            serve_flags(run),
+            checkpoint_of(run),
+            flags,
             gpus=run.parameters.gpus,
             engine_version=run.parameters.engine_version,
+            calibration=learnt,
         )
-        run.answers["host_plan"] = plan
+        run.answers["host_plan"], run.answers["ledger"] = plan, entries
     known: HostPlan = run.answers["host_plan"]
     return known
 
@@ -80,6 +138,56 @@ def term_rows(memory: MemoryPlan) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
+def _with_figure(panel: Shown, plan: HostPlan) -> Shown:
+    if not plan.memory.terms:
+        return panel
+    stages = plan.memory.weights_by_stage_bytes
+    bars = []
+    for rank, gpu in enumerate(plan.gpus[: plan.memory.n_gpus]):
+        stage = min(rank // max(1, plan.flags.tensor_parallel_size), len(stages) - 1)
+        weights = stages[stage] / GIB if len(stages) > 1 else None
+        others = gpu.memory_used_bytes / GIB
+        bars.append(bar_of(plan.memory, f"GPU {gpu.index}", others_gib=others, weights_gib=weights))
+    if not bars:
+        return panel
+    return Shown(panel.html, f"{panel.text}\n{alt_text(bars)}", png=memory_png(bars))
+
+
+def _topology_value(plan: HostPlan, found: HostGpus) -> dict[str, object]:
+    indices = [gpu.index for gpu in plan.gpus]
+    return {
+        "gpus": indices,
+        "wiring": found.wiring_of(indices) if indices else "",
+        "proposed_gpus": list(_proposed(plan, found)),
+        "holders": [holder.model_dump() for holder in found.holders],
+    }
+
+
+def _proposed(plan: HostPlan, found: HostGpus) -> tuple[int, ...]:
+    return found.propose(plan.memory.n_gpus, round(plan.required_free_gib * GIB))
+
+
+def _host_notes(run: Run, plan: HostPlan, found: HostGpus) -> list[str]:
+    """Wiring, who holds memory, what the host lacks, and what earlier launches taught."""
+    if not plan.gpus:
+        return []
+    indices = [gpu.index for gpu in plan.gpus]
+    notes = [f"GPUs {', '.join(map(str, indices))}: {found.wiring_of(indices)}"]
+    proposed = _proposed(plan, found)
+    apart = found.topology.nodes_of(indices)
+    if proposed and len(apart) > len(found.topology.nodes_of(proposed)):
+        notes.append(f"GPUs {', '.join(map(str, proposed))} lie on one NUMA node: better than these")
+    notes += [holder.sentence for holder in found.holders if holder.gpu_index in indices]
+    room = gather_room(run.host, run.host.settings.state_dir.rpartition("/")[0] or "/")
+    notes += room_notes(room, n_ranks=plan.memory.n_gpus, offloaded_bytes=_offloaded(plan))
+    entries: tuple[LedgerEntry, ...] = run.answers.get("ledger", ())
+    return [*notes, calibration_note(plan.calibration, entries)] if plan.calibration else notes
+
+
+def _offloaded(plan: HostPlan) -> float:
+    return float(plan.flags.value("--cpu-offload-gb") or 0) * GIB * plan.memory.n_gpus
+
+
 def _notes(memory: MemoryPlan) -> list[str]:
     notes = list(memory.notes)
     if memory.kv_cache_tokens and memory.max_concurrency:
@@ -87,10 +195,3 @@ def _notes(memory: MemoryPlan) -> list[str]:
         cache = f"KV cache for about {memory.kv_cache_tokens:,} tokens"
         notes.insert(0, f"{cache}: {memory.max_concurrency:.1f} requests of {length} tokens at once")
     return notes
-
-
-def _checkpoint(run: Run) -> CheckpointReport:
-    if "checkpoint" not in run.answers:
-        run.answers["checkpoint"] = verify_checkpoint(run.host, checkpoint_path(run.host, run.parameters.model))
-    report: CheckpointReport = run.answers["checkpoint"]
-    return report

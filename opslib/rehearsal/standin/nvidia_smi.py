@@ -161,8 +161,21 @@ def table(fields: Dict[str, str], asked: str, style: str, rows: List[Dict[str, T
     return "".join(line + "\n" for line in lines)
 
 
+def topology(count: int) -> str:
+    """The matrix of `topo -m`: half of the GPUs on each of two NUMA nodes, wired by PCIe."""
+    half = max(1, (count + 1) // 2)
+    lines = ["\t" + "\t".join(["GPU%d" % i for i in range(count)] + ["CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
+    for i in range(count):
+        links = [" X " if i == j else "NODE" if i // half == j // half else "SYS" for j in range(count)]
+        node = i // half
+        lines.append("\t".join(["GPU%d" % i] + links + ["%d-%d" % (32 * node, 32 * node + 31), str(node), "N/A"]))
+    return "\n".join(lines) + "\n\nLegend:\n\n  X    = Self\n"
+
+
 def answer(argv: List[str], settings: Dict[str, Any]) -> str:
     """What the program prints."""
+    if argv == ["topo", "-m"]:
+        return topology(open_ledger(settings).count)
     options = parse(argv)
     ledger, gpus = open_ledger(settings), settings["gpus"]
     chosen = selected(options, ledger)

@@ -1,0 +1,81 @@
+"""Values of `vllm serve` that make no sense, or none together: what vLLM's own configuration classes refuse.
+
+Sources: vllm/config/{parallel,cache,scheduler,model}.py validators.
+"""
+
+from collections.abc import Iterator
+
+from opslib.domain.model_spec import ModelSpec
+from opslib.domain.quantization import method_name
+from opslib.domain.serve_flags import ServeFlags
+
+_POSITIVE = (
+    "--tensor-parallel-size",
+    "--pipeline-parallel-size",
+    "--data-parallel-size",
+    "--decode-context-parallel-size",
+    "--max-num-seqs",
+    "--max-num-batched-tokens",
+    "--block-size",
+    "--kv-cache-memory-bytes",
+    "--num-gpu-blocks-override",
+)
+_LOADERS = {"auto-round", "auto_round", "inc", "marlin", "moe_wna16", "w4a16", "w8a8", "w8a16", "nvfp4", "mxfp4"}
+_CACHE_WORDS = ("auto", "bf", "fl", "half", "fp8", "int8", "nvfp4", "turboquant", "fp4", "int4")
+
+
+def senseless(model: ModelSpec, flags: ServeFlags, *, n_gpus: int | None = None) -> Iterator[str]:
+    """Every contradiction in one sentence; `n_gpus` None: as many GPUs as the ranks need."""
+    for name in _POSITIVE:
+        value = flags.value(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value <= 0:
+            yield f"{name} {value}: a positive number is needed"
+    length = flags.value("--max-model-len")
+    if isinstance(length, int) and length <= 0 and length != -1:
+        yield f"--max-model-len {length}: a positive number is needed"
+    share = flags.value("--gpu-memory-utilization")
+    if isinstance(share, int | float) and not 0 < share <= 1:
+        yield f"--gpu-memory-utilization {share:g}: a share between 0 and 1 is needed"
+    offload = flags.value("--cpu-offload-gb")
+    if isinstance(offload, int | float) and not 0 <= offload < float("inf"):
+        yield f"--cpu-offload-gb {offload:g}: GiB of host memory, 0 or more, are needed"
+    yield from _conflicts(flags)
+    yield from _quantization(model, flags)
+    if n_gpus is not None and flags.n_gpus > n_gpus:
+        yield f"{flags.n_gpus} ranks need as many GPUs, {n_gpus} are given"
+
+
+def _conflicts(flags: ServeFlags) -> Iterator[str]:
+    sequences, tokens = flags.max_num_seqs, flags.value("--max-num-batched-tokens")
+    given = flags.flags.get("--max-num-batched-tokens")
+    is_given = given is not None and not given.origin.startswith("default")
+    asked = flags.flags.get("--max-num-seqs")
+    both = is_given and asked is not None and not asked.origin.startswith("default")
+    if both and isinstance(tokens, int) and 0 < tokens < sequences:
+        yield f"--max-num-batched-tokens {tokens} is less than --max-num-seqs {sequences}"
+    length = flags.max_model_len
+    is_whole = flags.value("--enable-chunked-prefill") is False and is_given
+    if is_whole and length and isinstance(tokens, int) and tokens < length:
+        yield f"without chunked prefill --max-num-batched-tokens {tokens} must be at least --max-model-len {length}"
+    size, context = flags.tensor_parallel_size, flags.decode_context_parallel_size
+    if size > 0 and context > 0 and size % context:
+        yield f"--tensor-parallel-size {size} can't be divided by --decode-context-parallel-size {context}"
+    dtype = str(flags.value("--kv-cache-dtype") or "auto").lower()
+    if not dtype.startswith(_CACHE_WORDS):
+        yield f"--kv-cache-dtype {dtype} is not known to vLLM"
+
+
+def _quantization(model: ModelSpec, flags: ServeFlags) -> Iterator[str]:
+    asked = flags.value("--quantization")
+    if not asked:
+        return
+    method, own = method_name(str(asked)), model.quantization.method
+    if method is None:
+        yield f"--quantization {asked} is not known to vLLM"
+    elif own and _kin(method) != _kin(own) and not {method, own} & _LOADERS:
+        yield f"--quantization {asked} doesn't match the checkpoint's own method, {own}"
+
+
+def _kin(method: str) -> str:
+    """Methods that load each other's checkpoints share a stem: gptq and gptq_marlin, modelopt and modelopt_fp4."""
+    return method.replace("-", "_").partition("_")[0]

@@ -1,0 +1,184 @@
+"""Plan GPU memory from what a command line gives: a checkpoint or a config, figures of a GPU, flags."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from opslib.domain.checkpoint import CheckpointReport
+from opslib.domain.engine_defaults import GIB
+from opslib.domain.facts.gpu import Gpu
+from opslib.domain.flag_sense import senseless
+from opslib.domain.host import Host
+from opslib.domain.memory import MemoryPlan, WeightBytes, plan_memory
+from opslib.domain.memory_remedy import Remedy, remedies_of
+from opslib.domain.memory_situation import Calibration
+from opslib.domain.model_spec import ModelSpec, parse_model_config
+from opslib.domain.plan_document import plan_document, plan_lines
+from opslib.domain.quantization import read_quantization
+from opslib.domain.states import State, Value
+from opslib.domain.vllm_flags import ServeFlags, parse_serve_arguments
+from opslib.errors import BadParameter
+from opslib.workflow.facts import gather_gpus
+from opslib.workflow.plan import gather_engine_version, weights_of
+from opslib.workflow.verify import checkpoint_path, verify_checkpoint
+
+_ANY_GIB = 80.0  # for defaults where no GPU is named
+_ENDLESS_GIB = 1e6
+
+
+class GpuFigures(Value):
+    """What is said of the GPUs; None where it isn't."""
+
+    memory_gib: float | None = None
+    n_gpus: int | None = None
+    name: str = ""
+    free_gib: float | None = None
+
+
+class PlanInput(Value):
+    """A command line, read."""
+
+    flags: tuple[str, ...] = ()
+    engine_version: str = ""
+    environment: Mapping[str, str] = {}
+    gpu: GpuFigures = GpuFigures()
+    config: Mapping[str, Any] | None = None
+    weights_bytes: int | None = None
+    checkpoint: str | None = None
+
+
+class OfflinePlan(Value):
+    """The plan, its remedies, and what it was made from."""
+
+    plan: MemoryPlan
+    remedies: tuple[Remedy, ...] = ()
+    engine_version: str = ""
+    is_gpu_known: bool = True
+    extra: Mapping[str, Any] = {}
+
+    def document(self) -> dict[str, Any]:
+        """As one JSON document."""
+        own = plan_document(
+            self.plan, self.remedies, engine_version=self.engine_version, is_gpu_known=self.is_gpu_known
+        )
+        return {**own, **self.extra}
+
+    def lines(self) -> Iterator[str]:
+        """As lines for a terminal."""
+        yield from plan_lines(self.plan, self.remedies)
+
+
+def plan_offline(host: Host | None, given: PlanInput, *, calibration: Calibration | None = None) -> OfflinePlan:
+    """Plans what a command line asks for; a host is asked for what isn't given (checkpoint, GPUs, version).
+
+    Raises BadParameter naming what makes no sense, UnexpectedAnswer for a config that can't be read.
+    """
+    report = verify_checkpoint(host, checkpoint_path(host, given.checkpoint)) if host and given.checkpoint else None
+    config = given.config if report is None else report.config
+    if config is None:
+        raise BadParameter(f"{given.checkpoint} has no usable config.json")
+    has_gpus = host is not None and given.gpu.memory_gib is None
+    gpus = gather_gpus(host) if has_gpus and host else ()
+    version = given.engine_version
+    if host and not version and not given.config and gpus:
+        version = gather_engine_version(host)
+    figures = _figures(given.gpu, gpus)
+    flags = _flags(given, figures, version)
+    model = _model(config, flags)
+    _refuse_nonsense(model, flags, figures)
+    planned = _planned(model, flags, _weights(given, report), figures, version=version, calibration=calibration)
+    if report is None or report.state is not State.CRITICAL:
+        return planned
+    notes = (f"the checkpoint is not whole: {report.summary}", *planned.plan.notes)
+    return planned.model_copy(update={"plan": planned.plan.model_copy(update={"notes": notes})})
+
+
+def _figures(said: GpuFigures, gpus: tuple[Gpu, ...]) -> GpuFigures:
+    if said.memory_gib is not None or not gpus:
+        return said
+    smallest = min(gpus, key=lambda gpu: gpu.memory_usable_bytes)
+    return GpuFigures(
+        memory_gib=smallest.memory_usable_bytes / GIB,
+        n_gpus=said.n_gpus or len(gpus),
+        name=said.name or smallest.name,
+        free_gib=said.free_gib,
+    )
+
+
+def _flags(given: PlanInput, figures: GpuFigures, version: str) -> ServeFlags:
+    flags = parse_serve_arguments(
+        given.flags,
+        engine_version=version,
+        gpu_total_bytes=int((figures.memory_gib or _ANY_GIB) * GIB),
+        gpu_name=figures.name,
+        environment=given.environment,
+        origin="command line",
+    )
+    wrong = [finding.summary for finding in flags.findings if finding.state is State.CRITICAL]
+    if wrong:
+        raise BadParameter("; ".join(wrong))
+    return flags
+
+
+def _model(config: Mapping[str, Any], flags: ServeFlags) -> ModelSpec:
+    """The model; --quantization on a checkpoint that brings none packs it while it is loaded."""
+    model = parse_model_config(config)
+    asked = flags.value("--quantization")
+    if not asked or model.quantization.method is not None or not isinstance(asked, str):
+        return model
+    return model.model_copy(update={"quantization": read_quantization({}, asked)})
+
+
+def _refuse_nonsense(model: ModelSpec, flags: ServeFlags, figures: GpuFigures) -> None:
+    wrong = list(senseless(model, flags, n_gpus=figures.n_gpus))
+    if figures.free_gib is not None and figures.memory_gib is not None and figures.free_gib > figures.memory_gib:
+        wrong.append(f"--free-gib {figures.free_gib:g} is more than the GPU's {figures.memory_gib:g} GiB")
+    if wrong:
+        raise BadParameter("; ".join(wrong))
+
+
+def _weights(given: PlanInput, report: CheckpointReport | None) -> WeightBytes | None:
+    if given.weights_bytes is not None:
+        return WeightBytes(total_bytes=given.weights_bytes)
+    return weights_of(report) if report is not None and report.bytes_by_dtype else None
+
+
+def _planned(
+    model: ModelSpec,
+    flags: ServeFlags,
+    weights: WeightBytes | None,
+    figures: GpuFigures,
+    *,
+    version: str,
+    calibration: Calibration | None,
+) -> OfflinePlan:
+    if figures.memory_gib is None and flags.kv_cache_memory_bytes is None:
+        raise BadParameter("the GPU's size is not known: --gpu-memory-gib, --host or --kv-cache-memory-bytes is needed")
+    total = int((figures.memory_gib or _ENDLESS_GIB) * GIB)
+    plan = plan_memory(
+        model,
+        flags,
+        weights=weights,
+        gpu_total_bytes=total,
+        engine_version=version,
+        gpu_name=figures.name,
+        free_gib=figures.free_gib,
+        calibration=calibration,
+    )
+    remedies = remedies_of(
+        plan.cause,
+        model,
+        flags,
+        weights=weights,
+        gpu_total_bytes=total,
+        engine_version=version,
+        gpu_name=figures.name,
+        free_gib=figures.free_gib,
+        calibration=calibration,
+        n_gpus=figures.n_gpus,
+    )
+    return OfflinePlan(
+        plan=plan,
+        remedies=remedies,
+        engine_version=version,
+        is_gpu_known=figures.memory_gib is not None,
+    )
