@@ -1,5 +1,6 @@
 """Is a downloaded checkpoint whole and right? Judges what the on-host program `verify` gathered."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,12 +58,32 @@ class CheckpointReport(Value):
     shards: tuple[tuple[str, int], ...] = ()  # weight files with their sizes, in order
     commit: str | None = None
     config: Mapping[str, Any] | None = None
+    fingerprint: str = ""  # of all files' names, sizes and times: the same as long as nothing was written
     duration_s: float = 0.0
 
     @property
     def n_parameters(self) -> int:
         """Elements of all tensors; packed formats count their storage elements."""
         return sum(self.parameters_by_dtype.values())
+
+    def state_of(self, file: str) -> State:
+        """The worst finding about one file."""
+        return worst(finding.state for finding in self.findings if finding.file == file)
+
+    def receipt(self, verified_at: str) -> dict[str, Any]:
+        """What was verified, how deep, when and with which result: what a deploy rests on."""
+        names = {
+            "path",
+            "level",
+            "state",
+            "summary",
+            "commit",
+            "n_files",
+            "total_bytes",
+            "checked_bytes",
+            "fingerprint",
+        }
+        return {**self.model_dump(mode="json", include=names), "verified_at": verified_at}
 
     @property
     def cause(self) -> str | None:
@@ -124,6 +145,7 @@ def judge_checkpoint(listing: Listing) -> CheckpointReport:
         shards=tuple((str(shard["path"]), int(shard["size"])) for shard in listing.shards),
         commit=commit,
         config=_config(listing),
+        fingerprint=_fingerprint(listing),
         duration_s=listing.duration_s,
     )
 
@@ -146,6 +168,11 @@ def _finding(listing: Listing, problem: Problem, layout: str, commit: str | None
 def _commit(listing: Listing) -> str | None:
     commits = Counter(str(note["commit"]) for note in listing.download)
     return listing.expect_commit or listing.commit or (commits.most_common(1)[0][0] if commits else None)
+
+
+def _fingerprint(listing: Listing) -> str:
+    rows = sorted([str(entry["path"]), entry["size"], entry.get("mtime")] for entry in listing.files)
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _checked_bytes(listing: Listing) -> int:

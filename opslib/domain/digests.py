@@ -36,6 +36,24 @@ class Expectation(Value):
         }
 
 
+class HashingSpeed(Value):
+    """How fast a host hashes: the hasher it would take, how many at once, bytes per second of each on one core."""
+
+    name: str
+    n_processes: int
+    measured: Mapping[str, int] = {}
+    read_bytes_per_s: int | None = None  # of one reader, from cache or disk
+
+    @property
+    def bytes_per_s(self) -> float:
+        """What all processes hash in a second, unless the disk is slower."""
+        return float(self.measured.get(self.name, 0) * self.n_processes)
+
+    def duration_s(self, n_bytes: int) -> float | None:
+        """How long hashing so many bytes would take; None where nothing was measured."""
+        return n_bytes / self.bytes_per_s if self.bytes_per_s else None
+
+
 def parse_expectation(text: str, source: str) -> Expectation:
     """What a file says that a checkpoint should be; raises BadParameter for a form that isn't known.
 

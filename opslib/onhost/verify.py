@@ -89,7 +89,8 @@ def scan(weights: Weights, level: str, seed: int, progress: Progress) -> Tuple[L
         files += 1 if told.get("done") else 0
         if told.get("runs") or told.get("specials") or told.get("problem"):
             answers.append(dict(told, path=sound[number]["path"], begin=sound[number]["data_begin"]))
-        progress(level, files=files, n_files=len(sound), bytes=covered, total_bytes=total)
+        stage = "full-scan" if is_full else "sample"
+        progress(stage, files=files, n_files=len(sound), bytes=covered, total_bytes=total)
     return answers, n_read
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from opslib.domain.checkpoint import CheckpointReport, judge_checkpoint, parse_listing
-from opslib.domain.digests import Expectation
+from opslib.domain.digests import Expectation, HashingSpeed
 from opslib.domain.host import Host
-from opslib.errors import CouldNotFindOut, HostUnreachable, UnknownName
+from opslib.errors import CouldNotFindOut, HostUnreachable, UnexpectedAnswer, UnknownName
 
 Progress = Callable[[Mapping[str, Any]], None]
 GB = 10**9
@@ -58,6 +58,17 @@ def verify_checkpoint(
             time.sleep(wait_s)
             arguments["no_receipts"] = False  # what this very run has hashed counts
     raise AssertionError("unreachable")
+
+
+def measure_hashing(host: Host, path: str) -> HashingSpeed:
+    """How fast the host would hash the files at `path`: measured there, in about a second."""
+    result = host.run_program("digest_trial", {"path": checkpoint_path(host, path)})
+    try:
+        return HashingSpeed.model_validate_json(result.stdout)
+    except ValueError as error:
+        raise UnexpectedAnswer(
+            f"the trial of hashers answered {result.text[:80]!r}", host=host.settings.alias
+        ) from error
 
 
 class _Told:
