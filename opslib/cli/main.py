@@ -17,6 +17,7 @@ VERBS = {
     "rehearse": ("opslib.cli.rehearse:rehearse_command", "Rehearse a whole deploy on a practice host."),
     "drill": ("opslib.cli.drill:drill_command", "Practise in JupyterLab on a host that doesn't say what is wrong."),
     "runs": ("opslib.cli.runs:runs_command", "List the records of earlier runs, newest first."),
+    "plan": ("opslib.cli.plan:plan_command", "Predict what an engine will do with GPU memory."),
     "diagnose": ("opslib.cli.diagnose:diagnose_command", "Name the cause of a crash from a journal or a log."),
     "verify": ("opslib.cli.verify:verify_command", "Verify a downloaded checkpoint where it lies."),
     "investigate": ("opslib.cli.investigate:investigate_command", "Say why a unit failed; keep the evidence."),
