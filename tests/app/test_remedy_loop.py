@@ -1,0 +1,104 @@
+"""The loop of verdict, change, relaunch and proof, on the rehearsal host."""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from opslib.app.headless import run_headless
+from opslib.app.run import begin_run
+from opslib.app.sections import crash, remedies
+from opslib.app.sections.install import confirm, install, plan_unit
+from opslib.app.sections.launch import launch
+from opslib.app.sections.overall import identify
+from opslib.cli.main import call
+from opslib.domain.states import State
+from opslib.domain.unit_change import Change
+from opslib.rehearsal.scenarios import load_scenario
+from opslib.workflow.install import read_unit_text
+
+UNIT = "vllm-minimax"
+
+
+def section(record, name):
+    return next(entry for entry in record["sections"] if entry["name"] == name)
+
+
+@pytest.mark.parametrize("name", ["graphs-oom", "utilization-too-low", "kv-too-small", "port-moved"])
+def test_the_loop_closes_by_itself(name, tmp_path):
+    """In at most two tries, allowed by the list of causes alone; the new process is proven to run the change."""
+    scenario = load_scenario(name)
+    given = {"apply_remedies": [scenario.expected.cause], "consent": "given", **scenario.parameters}
+    small = {"concurrency_levels": [1], "requests_per_stream": 1}
+    result = run_headless("90-deploy", {"host": f"rehearsal:{name}", **given, **small}, runs_dir=tmp_path)
+    record = json.loads((result.folder / "record.json").read_text())
+    assert (record["outcome"]["state"], result.exit_code) == ("ok", 0), record["outcome"]
+    assert record["cause"] == scenario.expected.cause
+    assert re.search(scenario.expected.sentence, record["outcome"]["reason"])
+    relaunch = section(record, "relaunch")["value"]
+    assert 1 <= len(relaunch["attempts"]) <= 2
+    assert relaunch["attempts"][-1]["outcome"] == "ready"
+    assert relaunch["snapshot"]["argv"]
+    manifests = list((result.folder / "evidence").glob("*/manifest.json"))
+    assert manifests
+    for manifest in manifests:
+        files = json.loads(manifest.read_text())["files"]
+        assert {"journal.jsonl", "unit.txt", "host.json", "snapshot.json"} <= {file["file"] for file in files}
+        assert all(file.get("sha256") or file["problem"] for file in files)
+
+
+@pytest.fixture
+def crashed(tmp_path, monkeypatch):
+    """A run of the deploy's sections up to the crash, in this process."""
+    monkeypatch.setenv("OPSLIB_HEADLESS", "1")
+    monkeypatch.setenv("OPSLIB_RUNS", str(tmp_path))
+    run = begin_run("90-deploy", {"host": "rehearsal", "consent": "given", "max_restarts": 2})
+    identify(run)
+    plan_unit(run)
+    asyncio.run(confirm(run))
+    install(run)
+    asyncio.run(launch(run))
+    crash.investigate(run)
+    return run
+
+
+def test_what_makes_it_worse_is_taken_back(crashed, monkeypatch, tmp_path, capsys):
+    """A start that gets less far brings the unit's text back, byte for byte, and ends the loop; then one door tells."""
+    before = read_unit_text(crashed.host, UNIT)
+    change = Change(
+        cause="gpu-memory/sampler-warmup",
+        flag="--gpu-memory-utilization",
+        value="0.40",
+        reason="a bad idea",
+        cost="all",
+        check="none",
+    )
+    monkeypatch.setattr(remedies, "propose_change", lambda _run, _diagnosis: change)
+    asyncio.run(crash.remedy(crashed))
+    assert "0.40" in read_unit_text(crashed.host, UNIT)
+    asyncio.run(crash.relaunch(crashed))
+    result = crashed.results["relaunch"]
+    assert result.state is State.CRITICAL
+    assert "made it worse" in result.summary
+    assert "rolled back: the unit reads as before" in result.summary
+    assert result.cause == "gpu-memory/sampler-warmup"
+    assert read_unit_text(crashed.host, UNIT) == before
+    assert crashed.answers["n_remedies"] == 1
+    capsys.readouterr()
+    assert_one_door(tmp_path, capsys)
+
+
+def assert_one_door(runs_dir, capsys):
+    """`opslib investigate` finds the unit by itself, keeps its evidence, and says what comes next."""
+    assert call(["investigate", "rehearsal", "--json", "--runs-dir", str(runs_dir)]) == 2
+    document = json.loads(capsys.readouterr().out)
+    (verdict,) = document["verdicts"]
+    assert verdict["unit"] == UNIT
+    assert verdict["cause"].startswith("gpu-memory/")
+    assert {"confidence", "summary", "evidence", "remedies", "changed", "seen_before", "record"} <= set(verdict)
+    assert verdict["next"].startswith("opslib run 30-launch -p host=rehearsal")
+    assert call(["investigate", "rehearsal", UNIT, "--invocation", "0", "--runs-dir", str(runs_dir)]) == 2
+    told = capsys.readouterr().out
+    assert "Ways out:" in told
+    assert "What changed since it last worked:" in told
