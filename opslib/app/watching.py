@@ -17,6 +17,7 @@ from opslib.workflow.launch import LaunchUpdate, Start, watch_launch
 
 GIB = 2**30
 _QUARTER = 25
+_ROUTE = "] Route: /"  # dozens of lines, a path each, would push out what the engine said before
 _REFRESH_S = 0.25  # a panel is repainted at most this often; its last state always
 
 STATES = {
@@ -59,7 +60,7 @@ class LaunchPanel:
 
     def _take_entry(self, entry: JournalEntry) -> None:
         assert self.status is not None
-        if entry.message.strip():
+        if entry.message.strip() and _ROUTE not in entry.message:
             self._journal.append(_last_state(entry.message))
         if entry.invocation_id == self.status.invocation_id:
             self._messages.append(entry.message)

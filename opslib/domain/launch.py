@@ -244,6 +244,8 @@ class LaunchTracker:
         is_running = status.active_state == "active" and bool(status.invocation_id)
         is_ours = self._is_serving or self._was_closed
         if status.health_status_code == _HTTP_OK and is_running and is_ours and not status.state.is_final:
+            # The journal's line may come later than the answer.
+            self._set(phase=next(phase for phase in list_phases() if phase.id == _SERVING), percent=None)
             self._become(LaunchState.READY, f"/health answers 200 after {status.elapsed_s:.0f} s")
 
     def _check_stall(self) -> None:

@@ -116,14 +116,14 @@ def test_a_refused_start_quotes_systemd():
 
 
 def test_a_launch_ends_when_ready():
-    """Ready ends the watch at once; the last update carries phase and GPU memory."""
+    """Ready ends the watch at once; the last update carries GPU memory, and says that it serves, whatever was logged last."""
     host = WatchedHost([*READY, told("tick", 76, pid=1)])
     updates = list(watch_launch(host, "vllm", port=8000, timeout_s=600, start=started(host), clock=clock))
     status = updates[-1].status
     assert status.state is LaunchState.READY
     assert len(updates) == len(READY)
     assert status.gpus[0].memory_used_bytes == 60000 * 2**20
-    assert status.percent == 100
+    assert (status.phase.id, status.percent) == ("serving", None)
 
 
 def test_a_lost_link_goes_on_at_the_cursor():
