@@ -9,6 +9,7 @@ from opslib.views.theme import badge, state_text
 Row = Sequence[object] | Mapping[str, object]
 _CELL = "padding:3px 10px"
 _LONG = 40  # characters; a longer cell may wrap, so that a table stays as wide as its page
+_LONG_WORD = 10
 _RULE = "border-bottom:1px solid rgba(128,128,128,.5)"
 
 
@@ -28,7 +29,7 @@ def table(rows: Sequence[Row], columns: Sequence[str], *, caption: str = "") -> 
     """
     cells = [_values(row, columns) for row in rows]
     aligns = [_align(column) for column in zip(*cells, strict=True)] or ["left"] * len(columns)
-    head = "".join(_cell("th", escape(name), align) for name, align in zip(columns, aligns, strict=True))
+    head = "".join(_cell("th", _head(name), align) for name, align in zip(columns, aligns, strict=True))
     body = "".join(f"<tr>{_row(row, aligns)}</tr>" for row in cells)
     title = f'<caption style="text-align:left;padding:3px 10px">{escape(caption)}</caption>' if caption else ""
     style = "border-collapse:collapse;margin:6px 0;color:inherit;font-variant-numeric:tabular-nums"
@@ -81,6 +82,12 @@ def _is_number(value: object) -> bool:
         digits = value.removeprefix("-").replace(",", "").replace(".", "")
         return digits.isdigit() and not isinstance(value, (State, Html))
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _head(name: str) -> str:
+    """A column's name; a long snake-cased word may be broken behind an underscore."""
+    words = (word.replace("_", "_<wbr>") if len(word) > _LONG_WORD else word for word in escape(name).split(" "))
+    return " ".join(words)
 
 
 def _row(row: Sequence[object], aligns: Sequence[str]) -> str:
