@@ -2,12 +2,18 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from opslib.app.catalogue import default_runs_dir
+from opslib.app.ledger import read_ledger
 from opslib.domain.host import Host, HostSettings
+from opslib.domain.memory_ledger import LedgerEntry, calibrate, calibration_note
+from opslib.domain.memory_situation import Calibration
+from opslib.domain.vllm_flags import parse_serve_arguments
 from opslib.errors import BadParameter, UnexpectedAnswer
 from opslib.hosts.open import LOCAL, open_host
 from opslib.workflow.offline_plan import GpuFigures, OfflinePlan, PlanInput, plan_offline
@@ -68,13 +74,29 @@ def make_plan(
         checkpoint=checkpoint,
     )
     host = _host(alias, checkpoint)
+    entries = read_ledger(default_runs_dir(), alias) if alias else ()
+    learnt = calibrate(entries, model=Path(checkpoint or "").name, max_num_seqs=_asked_sequences(flags))
     try:
-        return plan_offline(host, given)
+        planned = plan_offline(host, given, calibration=learnt)
+        return planned.model_copy(update={"extra": {**planned.extra, **_ledger(entries, learnt)}})
     except UnexpectedAnswer as error:
         raise BadParameter(error.message, host=error.host, hint=error.hint) from error
     finally:
         if host is not None:
             host.close()
+
+
+def _asked_sequences(flags: tuple[str, ...]) -> int | None:
+    value = parse_serve_arguments(flags).value("--max-num-seqs")
+    return value if isinstance(value, int) else None
+
+
+def _ledger(entries: Sequence[LedgerEntry], learnt: Calibration | None) -> dict[str, Any]:
+    """Earlier launches on the host: predicted against actual, and what they taught this plan."""
+    if not entries:
+        return {}
+    told = {"calibration": learnt.model_dump(), "calibrated_by": calibration_note(learnt, entries)} if learnt else {}
+    return {"ledger": [entry.model_dump() for entry in entries], **told}
 
 
 def _host(alias: str | None, checkpoint: str | None) -> Host | None:

@@ -207,7 +207,9 @@ def _moe(config: Mapping[str, Any]) -> MoeShape | None:
     shared = config.get("shared_expert_intermediate_size") or config.get("shared_intermediate_size")
     return MoeShape(
         n_experts=n_experts,
-        experts_per_token=int(config.get("num_experts_per_tok") or config.get("moe_topk") or 1),
+        experts_per_token=int(
+            config.get("num_experts_per_tok") or config.get("top_k_experts") or config.get("moe_topk") or 1
+        ),
         intermediate_size=inner,
         n_moe_layers=sum(_moe_layers(config)),
         n_shared=n_shared or (1 if shared else 0),

@@ -23,6 +23,9 @@ class Part(NamedTuple):
 
 def layer_parts(model: ModelSpec, index: int) -> Iterator[Part]:
     """The weights of one layer of the main model."""
+    if model.traits.get("num_mem_blocks"):
+        yield from _shared_block_parts(model, model.layers[index])
+        return
     layer, moe = model.layers[index], model.moe
     yield from _attention(model, layer)
     has_own_feed_forward = any(each.kind == "none" for each in model.layers)
@@ -30,9 +33,23 @@ def layer_parts(model: ModelSpec, index: int) -> Iterator[Part]:
         return
     if moe and index in _moe_indices(model):
         yield from _experts(model)
+        if model.traits.get("has_dense_mlp_too"):
+            yield Part("mlp", _packed(model, "mlp", _matrices(model) * model.hidden_size * model.intermediate_size))
     elif not (moe and moe.n_moe_layers == model.n_layers):
         width = int(model.traits.get("intermediate_size_mlp") or model.intermediate_size)
         yield Part("mlp", _packed(model, "mlp", _matrices(model) * model.hidden_size * width))
+
+
+def _shared_block_parts(model: ModelSpec, layer: Layer) -> Iterator[Part]:
+    """Zamba: a few transformer blocks, fed with twice the width, are shared by all layers that have attention."""
+    if layer.state:
+        yield Part("state", _packed(model, "state", layer.state.n_parameters))
+    if layer.has_state_too:
+        n_users = sum(each.has_state_too for each in model.layers)
+        hidden, inner = model.hidden_size, model.n_heads * layer.head_dim
+        block = 3 * 2 * hidden * inner + inner * hidden + 3 * hidden * model.intermediate_size
+        own = block * int(model.traits["num_mem_blocks"]) / n_users + hidden * hidden
+        yield Part("attention", _packed(model, "attention", own))
 
 
 def _moe_indices(model: ModelSpec) -> frozenset[int]:

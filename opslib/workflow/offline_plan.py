@@ -5,7 +5,6 @@ from typing import Any
 
 from opslib.domain.checkpoint import CheckpointReport
 from opslib.domain.engine_defaults import GIB
-from opslib.domain.facts.gpu import Gpu
 from opslib.domain.flag_sense import senseless
 from opslib.domain.host import Host
 from opslib.domain.memory import MemoryPlan, WeightBytes, plan_memory
@@ -17,8 +16,8 @@ from opslib.domain.quantization import read_quantization
 from opslib.domain.states import State, Value
 from opslib.domain.vllm_flags import ServeFlags, parse_serve_arguments
 from opslib.errors import BadParameter
-from opslib.workflow.facts import gather_gpus
 from opslib.workflow.plan import gather_engine_version, weights_of
+from opslib.workflow.topology import Holder, HostGpus, gather_host_gpus
 from opslib.workflow.verify import checkpoint_path, verify_checkpoint
 
 _ANY_GIB = 80.0  # for defaults where no GPU is named
@@ -65,6 +64,14 @@ class OfflinePlan(Value):
     def lines(self) -> Iterator[str]:
         """As lines for a terminal."""
         yield from plan_lines(self.plan, self.remedies)
+        if gpus := self.extra.get("gpus"):
+            yield f"GPUs: {', '.join(map(str, gpus['proposed'])) or 'too few'} ({gpus['wiring']})"
+            yield from (Holder(**holder).sentence for holder in gpus["holders"])
+        for row in self.extra.get("ledger", ()):
+            for name, actual in row["actual"].items():
+                predicted = row["predicted"].get(name)
+                told = "not predicted" if predicted is None else f"predicted {predicted:,.2f}"
+                yield f"ledger: {row['record']}  {name} {actual:,.2f}, {told}"
 
 
 def plan_offline(host: Host | None, given: PlanInput, *, calibration: Calibration | None = None) -> OfflinePlan:
@@ -76,32 +83,51 @@ def plan_offline(host: Host | None, given: PlanInput, *, calibration: Calibratio
     config = given.config if report is None else report.config
     if config is None:
         raise BadParameter(f"{given.checkpoint} has no usable config.json")
-    has_gpus = host is not None and given.gpu.memory_gib is None
-    gpus = gather_gpus(host) if has_gpus and host else ()
+    found = gather_host_gpus(host) if host is not None and given.gpu.memory_gib is None else HostGpus()
     version = given.engine_version
-    if host and not version and not given.config and gpus:
+    if host and not version and not given.config and found.gpus:
         version = gather_engine_version(host)
-    figures = _figures(given.gpu, gpus)
+    asked = parse_serve_arguments(given.flags, engine_version=version)
+    budget = asked.gpu_memory_utilization * max((gpu.memory_usable_bytes for gpu in found.gpus), default=0)
+    chosen = found.propose(asked.n_gpus, int(budget))
+    figures = _figures(given.gpu, found, chosen)
     flags = _flags(given, figures, version)
     model = _model(config, flags)
     _refuse_nonsense(model, flags, figures)
     planned = _planned(model, flags, _weights(given, report), figures, version=version, calibration=calibration)
+    planned = planned.model_copy(update={"extra": host_facts(found, chosen)}) if found.gpus else planned
     if report is None or report.state is not State.CRITICAL:
         return planned
     notes = (f"the checkpoint is not whole: {report.summary}", *planned.plan.notes)
     return planned.model_copy(update={"plan": planned.plan.model_copy(update={"notes": notes})})
 
 
-def _figures(said: GpuFigures, gpus: tuple[Gpu, ...]) -> GpuFigures:
-    if said.memory_gib is not None or not gpus:
+def _figures(said: GpuFigures, found: HostGpus, chosen: tuple[int, ...]) -> GpuFigures:
+    """What is said of the GPUs, and for the rest the host's: of the chosen ones the smallest, and the least free."""
+    if said.memory_gib is not None or not found.gpus:
         return said
+    gpus = [gpu for gpu in found.gpus if gpu.index in chosen] or list(found.gpus)
     smallest = min(gpus, key=lambda gpu: gpu.memory_usable_bytes)
+    free = min(gpu.memory_free_bytes for gpu in gpus) / GIB
+    is_held = any(holder.gpu_index in chosen for holder in found.holders)
     return GpuFigures(
         memory_gib=smallest.memory_usable_bytes / GIB,
-        n_gpus=said.n_gpus or len(gpus),
+        n_gpus=said.n_gpus or len(found.gpus),
         name=said.name or smallest.name,
-        free_gib=said.free_gib,
+        free_gib=said.free_gib if said.free_gib is not None or not is_held else free,
     )
+
+
+def host_facts(found: HostGpus, chosen: tuple[int, ...]) -> dict[str, Any]:
+    """Which of the host's GPUs were taken, how they are wired, and who holds memory of them now."""
+    return {
+        "gpus": {
+            "proposed": list(chosen),
+            "wiring": found.wiring_of(chosen),
+            "holders": [holder.model_dump() for holder in found.holders],
+            "free_gib": {gpu.index: round(gpu.memory_free_bytes / GIB, 2) for gpu in found.gpus},
+        }
+    }
 
 
 def _flags(given: PlanInput, figures: GpuFigures, version: str) -> ServeFlags:

@@ -1,7 +1,7 @@
 """What a host has for an engine: wiring of its GPUs, who holds their memory, RAM, shared memory and disk."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from opslib.domain.facts.gpu import Gpu, GpuProcess
 from opslib.domain.facts.topology import Topology, parse_topology, topology_command
@@ -53,6 +53,16 @@ class HostGpus(Value):
         """Which GPUs to use: free ones of one NUMA node before ones that span two."""
         free = {gpu.index: gpu.memory_free_bytes for gpu in self.gpus}
         return self.topology.choose(n_gpus, free, needed_bytes)
+
+    def beside(self, gpus: Sequence[int], unit: str, context_gib: float = 0.8) -> Iterator[str]:
+        """For each GPU that another unit is on: the share of it that fits beside, for all of them have one budget."""
+        for gpu in (gpu for gpu in self.gpus if gpu.index in gpus):
+            others = {holder.unit for holder in self.holders if holder.gpu_index == gpu.index}
+            others -= {"", unit, f"{unit.removesuffix('.service')}.service"}
+            share = (gpu.memory_free_bytes / GIB - context_gib) / (gpu.memory_usable_bytes / GIB)
+            if others:
+                names = ", ".join(sorted(others))
+                yield f"GPU {gpu.index} is shared with {names}: --gpu-memory-utilization {max(0.0, share):.2f} fits beside"
 
     def wiring_of(self, gpus: Sequence[int]) -> str:
         """How some GPUs are wired, in words."""

@@ -101,7 +101,7 @@ def test_weights_that_do_not_fit_are_answered_with_more_gpus(capsys, config):
 
 
 def test_a_size_that_does_not_divide_is_a_verdict_with_the_nearest_one_that_does(capsys, config):
-    """vLLM refuses it before it looks at memory."""
+    """Refused by vLLM before it looks at memory."""
     status, found = planned(capsys, "--config", config, *GPUS, "--", "-tp", "5")
     assert (status, found["verdict"]) == (2, "model/parallel-size-not-divisible")
     assert found["remedies"][0]["value"] in {4, 6}

@@ -175,8 +175,13 @@ def _host_notes(run: Run, plan: HostPlan, found: HostGpus) -> list[str]:
     notes = [f"GPUs {', '.join(map(str, indices))}: {found.wiring_of(indices)}"]
     proposed = _proposed(plan, found)
     apart = found.topology.nodes_of(indices)
+    words = ", ".join(map(str, proposed))
     if proposed and len(apart) > len(found.topology.nodes_of(proposed)):
-        notes.append(f"GPUs {', '.join(map(str, proposed))} lie on one NUMA node: better than these")
+        notes.append(f"GPUs {words} lie on {len(found.topology.nodes_of(proposed))} NUMA node(s), these on {len(apart)}")
+    held = {holder.gpu_index for holder in found.holders}
+    if held & set(indices) and not held & set(proposed):
+        notes.append(f"GPUs {words} are free")
+    notes += found.beside(indices, run.parameters.unit)
     notes += [holder.sentence for holder in found.holders if holder.gpu_index in indices]
     room = gather_room(run.host, run.host.settings.state_dir.rpartition("/")[0] or "/")
     notes += room_notes(room, n_ranks=plan.memory.n_gpus, offloaded_bytes=_offloaded(plan))

@@ -168,7 +168,7 @@ def topology(count: int) -> str:
     for i in range(count):
         links = [" X " if i == j else "NODE" if i // half == j // half else "SYS" for j in range(count)]
         node = i // half
-        lines.append("\t".join(["GPU%d" % i] + links + ["%d-%d" % (32 * node, 32 * node + 31), str(node), "N/A"]))
+        lines.append("\t".join(["GPU%d" % i, *links, "%d-%d" % (32 * node, 32 * node + 31), str(node), "N/A"]))
     return "\n".join(lines) + "\n\nLegend:\n\n  X    = Self\n"
 
 
