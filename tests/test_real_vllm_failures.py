@@ -199,15 +199,18 @@ def test_engine_killed_while_serving_and_a_clean_stop(real_vllm: RealVllmHost, h
     """An engine core that is killed makes vLLM end with status 0, and that is a crash; a stop on request is none."""
     unit, debian = "vllm-killed", real_vllm.debian
     real_vllm.put_unit(unit, drop_in=("Restart=always", "RestartSec=1"))
-    status = watched(host, unit)
-    assert status.state is LaunchState.READY, status.reason
-    debian.ssh("kill", "-KILL", real_vllm.engine_core_pid(unit))
-    found = why(host, unit, status)
-    assert (found.diagnosis.cause, found.diagnosis.confidence) == ("process/died-silently", "high"), found.diagnosis
-    assert "died unexpectedly" in found.diagnosis.evidence[0].text
-    again = last_status(watch_launch(host, unit, port=PORT, timeout_s=ENDED_TIMEOUT_S, has_gpus=False))
+    try:
+        status = watched(host, unit)
+        assert status.state is LaunchState.READY, status.reason
+        debian.ssh("kill", "-KILL", real_vllm.engine_core_pid(unit))
+        found = why(host, unit, status).diagnosis
+        again = last_status(watch_launch(host, unit, port=PORT, timeout_s=ENDED_TIMEOUT_S, has_gpus=False))
+    finally:
+        debian.ssh("systemctl", "stop", unit, timeout_s=90)
+    assert (found.cause, found.confidence) == ("process/died-silently", "medium"), found
+    assert "exited unexpectedly" in found.evidence[0].text
+    assert found.invocations[-1].exit == "Deactivated successfully."
     assert (again.state, again.n_restarts) == (LaunchState.READY, 1), again.reason
-    debian.ssh("systemctl", "stop", unit, timeout_s=90)
-    found = why(host, unit, again)
-    assert (found.diagnosis.cause, found.diagnosis.confidence) == ("none", "high"), found.diagnosis
-    assert "stopped on request" in found.diagnosis.summary
+    stopped = why(host, unit, again).diagnosis
+    assert (stopped.cause, stopped.confidence) == ("none", "high"), stopped
+    assert "stopped on request" in stopped.summary
