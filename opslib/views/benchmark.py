@@ -23,7 +23,9 @@ COLUMNS = (
     "e2e_latency_ms p99",
 )
 
-_DOUBT = "its figures say less about the service than they should (open mark in the figure)"
+_DOUBT = "* such a level says less about the service than it should, for the reason named (open mark in the figure)"
+    "* means: the load generator was late or short of CPU itself; the service may be faster (open mark in the figure)"
+)
 
 
 class BenchmarkView:
@@ -99,7 +101,7 @@ def level_row(level: BenchmarkLevel) -> tuple[object, ...]:
 def notes(report: BenchmarkReport) -> tuple[str, ...]:
     """What stands below the table: why a level is marked, every check that is not ok, and its evidence."""
     marked = [
-        f"* concurrency {level.concurrency}: {'; '.join(level.why_invalid)}; {_DOUBT}"
+        f"* concurrency {level.concurrency}: {'; '.join(level.why_invalid)}"
         for level in report.levels
         if not level.is_valid
     ]
@@ -107,7 +109,7 @@ def notes(report: BenchmarkReport) -> tuple[str, ...]:
     told = [f"{check.name}: {check.summary}" for check in checks if check.summary != report.summary]
     evidence = [line for check in checks if check.name == "errors" for line in check.evidence]
     chunks = ["the server counts no tokens: chunks are counted instead"] if _counts_chunks(report) else []
-    return (*marked, *told, *evidence, *chunks)
+    return (*marked, *([_DOUBT] if marked else []), *told, *evidence, *chunks)
 
 
 def _counts_chunks(report: BenchmarkReport) -> bool:
