@@ -24,8 +24,6 @@ COLUMNS = (
 )
 
 _DOUBT = "* such a level says less about the service than it should, for the reason named (open mark in the figure)"
-    "* means: the load generator was late or short of CPU itself; the service may be faster (open mark in the figure)"
-)
 
 
 class BenchmarkView:
