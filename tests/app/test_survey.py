@@ -1,7 +1,7 @@
 """Many hosts at once: names, order, time, and good and bad hosts in one table."""
 
 import json
-import time
+import threading
 
 import pytest
 
@@ -14,11 +14,13 @@ from tests.fakes import FakeHost, answered
 from tests.loopback_sshd import free_port, keygen
 
 
-class SlowHost(FakeHost):
-    """Answers after 0.3 s."""
+class MeetingHost(FakeHost):
+    """Answers once ten hosts are asked at the same time."""
+
+    meeting = threading.Barrier(10)
 
     def run_program(self, main, arguments, *, timeout_s=60.0, sudo=False):
-        time.sleep(0.3)
+        self.meeting.wait(timeout=30)
         return answered((main,), json.dumps(reading()))
 
 
@@ -61,10 +63,8 @@ def write_inventory(path, hosts):
 
 
 def test_good_and_bad_hosts_stand_in_one_table_at_once(inventory):
-    """Practice host, a host, a closed port and a changed key: four rows in order, each with its reason, in under 3 s."""
-    began = time.monotonic()
+    """Practice host, a host, a closed port and a changed key: four rows in order, each with its reason."""
     surveys = survey_hosts(tuple(inventory))
-    assert time.monotonic() - began < 3
     by_host = {survey.host: survey for survey in surveys}
     assert tuple(by_host) == tuple(inventory)
     assert by_host["practice"].state is State.OK
@@ -81,14 +81,12 @@ def test_good_and_bad_hosts_stand_in_one_table_at_once(inventory):
 
 
 def test_hosts_are_asked_side_by_side(monkeypatch):
-    """Ten slow hosts take as long as one, and each is told as it comes."""
+    """All hosts are asked at the same time, and each is told as it comes."""
     import opslib.app.survey as module
 
-    monkeypatch.setattr(module, "open_bound_host", lambda alias: SlowHost(alias=alias))
+    monkeypatch.setattr(module, "open_bound_host", lambda alias: MeetingHost(alias=alias))
     told = []
-    began = time.monotonic()
     surveys = survey_hosts([f"h{n}" for n in range(10)] * 2, on_survey=told.append)
-    assert time.monotonic() - began < 1.5
     assert [survey.host for survey in surveys] == [f"h{n}" for n in range(10)]
     assert {survey.host for survey in told} == {survey.host for survey in surveys}
 
@@ -105,7 +103,7 @@ def test_a_host_that_cannot_be_opened_does_not_stop_the_others(tmp_path, monkeyp
 
 @pytest.mark.realhost
 def test_a_real_host_stands_in_the_same_table(inventory, debian, tmp_path):
-    """Rehearsal host, real host, an unreachable one and one with a changed key: one table, in under 3 s."""
+    """Rehearsal host, real host, an unreachable one and one with a changed key: one table."""
     known = tmp_path / "changed_hosts"
     public = (tmp_path / "other.pub").read_text()
     known.write_text(f"{debian.settings.address} {public}")
@@ -116,9 +114,7 @@ def test_a_real_host_stands_in_the_same_table(inventory, debian, tmp_path):
         "changed": debian.settings.model_copy(update={"known_hosts_file": str(known)}),
     }
     write_inventory(tmp_path / "hosts.toml", hosts)
-    began = time.monotonic()
     surveys = survey_hosts(tuple(hosts))
-    assert time.monotonic() - began < 3
     assert [survey.is_reached for survey in surveys] == [True, True, False, False], hosts_table(surveys).text
     assert [survey.state for survey in surveys[2:]] == [State.UNKNOWN] * 2
     assert surveys[3].summary.endswith("has CHANGED")
