@@ -11,7 +11,7 @@ from opslib.domain import memory_words as words
 from opslib.domain.bands import Band
 from opslib.domain.engine_defaults import GIB, version_words
 from opslib.domain.memory_checks import Check, above_limit, checks_of, impossible, largest_fitting, surely_fits
-from opslib.domain.memory_situation import Calibration, ObservedFigures, Situation
+from opslib.domain.memory_situation import CHOSEN, Calibration, ObservedFigures, Situation
 from opslib.domain.memory_sums import Sums, binding_rank
 from opslib.domain.memory_weights import WeightBytes
 from opslib.domain.model_spec import ModelSpec
@@ -115,6 +115,8 @@ def plan_memory(
 
 def plan_situation(situation: Situation, engine_version: str = "") -> MemoryPlan:
     """The same for a situation."""
+    if situation.is_length_free:
+        situation = _longest_fitting(situation)
     flags, length = situation.flags, situation.model_len
     rank, sums = binding_rank(situation)
     safe = largest_fitting(situation)
@@ -144,6 +146,15 @@ def plan_situation(situation: Situation, engine_version: str = "") -> MemoryPlan
     )
 
 
+def _longest_fitting(situation: Situation) -> Situation:
+    """With --max-model-len -1 or auto the engine takes the longest request that its cache holds."""
+    limit, longest = situation.model_len, binding_rank(situation)[1].longest_request
+    if not limit or not 0 < longest < limit:
+        return situation
+    flags = situation.flags.with_value("--max-model-len", longest, CHOSEN)
+    return situation.model_copy(update={"flags": flags})
+
+
 def largest_fitting_max_num_seqs(
     model: ModelSpec,
     flags: ServeFlags,
@@ -171,7 +182,7 @@ def _verdict(checks: tuple[Check, ...], situation: Situation, safe: int | None) 
         return State.CRITICAL, failed.cause, f"does not fit: {failed.sentence}{advice}"
     if doubtful:
         return State.WARNING, doubtful.cause, f"tight: {doubtful.sentence}{advice}"
-    roomy = next(check for check in checks if check.cause == "gpu-memory/kv-cache-below-max-model-len")
+    roomy = next(check for check in reversed(checks) if "KV cache" in check.sentence and "graphs" not in check.sentence)
     return State.OK, None, f"fits: {roomy.sentence}"
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from opslib.domain import memory_terms as terms
 from opslib.domain.bands import Band, exactly
-from opslib.domain.memory_situation import Situation
+from opslib.domain.memory_situation import CHOSEN, Situation
 from opslib.domain.memory_sums import Sums, add_up
 from opslib.domain.model_spec import ModelSpec
 from opslib.domain.serve_flags import ServeFlags
@@ -31,7 +31,9 @@ def checks_of(situation: Situation, sums: Sums) -> Iterator[Check]:
     yield Check("gpu-memory/no-kv-cache-memory", sums.kv_cache, words)
     need = f"one request of {situation.model_len} tokens needs {sums.request_gib:.2f} GiB of KV cache, {words}"
     below = "gpu-memory/kv-cache-below-max-model-len"
-    yield Check(below, sums.kv_cache.shifted(-sums.request_gib), need)
+    length = flags.flags.get("--max-model-len")
+    if length is None or length.origin != CHOSEN:
+        yield Check(below, sums.kv_cache.shifted(-sums.request_gib), need)
     if situation.total_gib <= 0:
         return
     words = "the CUDA graphs have to fit beside weights and KV cache"

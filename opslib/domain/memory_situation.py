@@ -11,6 +11,7 @@ from opslib.domain.serve_flags import ServeFlags
 from opslib.domain.states import Value
 
 INTEGRATED = ("GB10", "GH200", "GB200 SUPERCHIP", "JETSON", "THOR", "ORIN", "SPARK")
+CHOSEN = "the longest that the cache holds: chosen by the engine"
 _EAGLE_LAYER = 1  # a draft model without a config of its own is taken for one layer like the target's
 
 
@@ -92,6 +93,11 @@ class Situation(Value):
         return any(word in self.gpu_name.upper() for word in INTEGRATED)
 
     @property
+    def is_length_free(self) -> bool:
+        """Whether the engine chooses the longest max_model_len that fits (-1 or "auto")."""
+        return self.flags.value("--max-model-len") in {-1, "auto"}
+
+    @property
     def model_len(self) -> int | None:
         """The effective max_model_len: the flag's, or the model's own."""
         return self.flags.max_model_len or self.model.max_position_embeddings
@@ -154,6 +160,14 @@ def settle(model: ModelSpec, flags: ServeFlags, version: EngineVersion, gpu_tota
         tokens, why = max(length, 2048 if version.is_v0 else tokens), "max_model_len: chunked prefill is off"
     elif version.is_v0:
         tokens, why = 2048 if version.expected >= (0, 6, 4) else 512, "default of V0 with chunked prefill"
+    if flags.value("--performance-mode") == "throughput" and not version.is_v0:
+        sequences = flags.flags.get("--max-num-seqs")
+        if sequences is not None and sequences.origin.startswith("default"):
+            flags = flags.with_value("--max-num-seqs", 2 * flags.max_num_seqs, "performance_mode=throughput")
+        tokens, why = 2 * tokens, "performance_mode=throughput"
+    least = int(model.traits.get("least_batched_tokens") or 0)
+    if tokens < least:
+        tokens, why = least, "raised: one image has to fit into a batch"
     if length and tokens > flags.max_num_seqs * length:
         tokens, why = flags.max_num_seqs * length, "max_num_seqs x max_model_len"
     return flags.with_value("--max-num-batched-tokens", tokens, why) if why != (given and given.origin) else flags

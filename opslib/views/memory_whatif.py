@@ -1,5 +1,6 @@
 """Sliders that ask the planner again: what if there were fewer sequences, shorter requests, another share."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import ipywidgets as widgets
 from IPython.display import DisplayHandle, display
 
 from opslib.domain.memory import MemoryPlan
+from opslib.views.memory import alt_text, bar_of, memory_figure
 from opslib.views.panels import answer_panel
 from opslib.views.shown import Shown
 
@@ -42,6 +44,16 @@ def answer_of(host: str, plan: MemoryPlan) -> Shown:
     return answer_panel(host, plan.state, plan.summary, rows=rows, columns=COLUMNS, notes=notes)
 
 
+def live_figure(plan: MemoryPlan) -> dict[str, Any]:
+    """The plan's bar for a live page, and its sentence for the file."""
+    bars = [bar_of(plan, f"each of {plan.n_gpus} GPUs")]
+    figure = memory_figure(bars).to_plotly_json()
+    return {
+        "application/vnd.plotly.v1+json": json.loads(json.dumps(figure, default=list)),
+        "text/plain": alt_text(bars),
+    }
+
+
 class WhatIf:
     """The sliders and their answer; what stands in the file is the last answer, without any of this."""
 
@@ -51,6 +63,7 @@ class WhatIf:
         self.host = host
         self.asked = asked
         self.handle: DisplayHandle | None = None
+        self.figure: DisplayHandle | None = None
         self.sliders = {flag: self._slider(flag, start[flag], n_gpus) for flag in CHOICES if start.get(flag)}
 
     def _slider(self, flag: str, value: Any, n_gpus: int) -> widgets.SelectionSlider:
@@ -79,10 +92,15 @@ class WhatIf:
         return answer_of(self.host, self.asked(self.values))
 
     def _changed(self, _: Any) -> None:
-        if self.handle is not None:
-            self.handle.update(self.answer())  # type: ignore[no-untyped-call]
+        if self.handle is None or self.figure is None:
+            return
+        plan = self.asked(self.values)
+        self.handle.update(answer_of(self.host, plan))  # type: ignore[no-untyped-call]
+        self.figure.update(live_figure(plan), raw=True)  # type: ignore[no-untyped-call]
 
     def show(self) -> None:
         """The sliders, and below them the answer that follows them."""
         display(widgets.VBox(list(self.sliders.values())))  # type: ignore[no-untyped-call]
-        self.handle = display(self.answer(), display_id=True)  # type: ignore[no-untyped-call]
+        plan = self.asked(self.values)
+        self.handle = display(answer_of(self.host, plan), display_id=True)  # type: ignore[no-untyped-call]
+        self.figure = display(live_figure(plan), raw=True, display_id=True)  # type: ignore[no-untyped-call]
