@@ -22,7 +22,7 @@ from opslib.workflow.attempts import follow_attempts
 from opslib.workflow.facts import gather_unit_status
 from opslib.workflow.install import read_unit_text
 from opslib.workflow.investigate import Evidence, gather_evidence, judge, wait_until_ended
-from opslib.workflow.launch import Start
+from opslib.workflow.launch import Start, stop_unit
 from opslib.workflow.repair import with_repairs
 from opslib.workflow.running import running_flags
 
@@ -125,6 +125,7 @@ async def relaunch(run: Run) -> Answer:
     if "remedy" not in run.answers:
         return SectionResult(state=State.OK, summary="not needed"), answer_panel(run.alias, State.OK, "not needed")
     while True:
+        stop_unit(run.host, run.parameters.unit)  # systemd may be starting it again with the old flags
         result, shown = await launch_once(run, "relaunch")
         status: LaunchStatus = run.answers["launch"]
         if status.state is LaunchState.READY:
