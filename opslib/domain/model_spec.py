@@ -14,6 +14,7 @@ _WIDTHS = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 _DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 _LONG = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
 _NOT_EXTENDED = ("llama3", "longrope", "su", "default", "mrope")  # rope types whose limit includes the factor
+_NEVER_NULL = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 _POSITIVE = ("num_key_value_heads", "head_dim", "intermediate_size", "sliding_window", "kv_lora_rank")
 
 
@@ -153,6 +154,9 @@ def _filled(text: Mapping[str, Any], row: Mapping[str, Any], family: str | None)
     for key, value in derived.items():
         if filled.get(key) is None and value is not None:
             filled[key] = value
+    for key in _NEVER_NULL:
+        if key in text and text[key] is None:
+            filled[key] = None
     needed = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", *derived)
     for key in needed:
         filled[key] = _size(filled, key)
