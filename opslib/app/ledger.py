@@ -44,7 +44,8 @@ def _entry(name: str, record: RunRecord, plan: Mapping[str, Any], launch: Mappin
     told = figures.dummy_requests or figures.arguments.get("max_num_seqs")
     sequences = told if isinstance(told, int) else planned if isinstance(planned, int) else None
     budget = next((term["expected_bytes"] / GIB for term in plan.get("terms") or () if term["name"] == "budget"), None)
-    actual = actual_figures(figures, budget_gib=budget, ready_s=launch.get("elapsed_s"))
+    ready_s = launch.get("elapsed_s") if launch.get("state") == "ready" else None
+    actual = actual_figures(figures, budget_gib=budget, ready_s=ready_s)
     if not set(actual) - {"ready_s"}:
         return None
     predicted = predicted_figures(plan)

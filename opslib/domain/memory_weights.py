@@ -9,6 +9,7 @@ from typing import NamedTuple
 from opslib.domain.engine_defaults import EngineVersion
 from opslib.domain.model_spec import ModelSpec
 from opslib.domain.parameter_count import Part, draft_parts, embedding_bytes, latent_copies, layer_parts
+from opslib.domain.quantization import Quantization
 from opslib.domain.states import Value
 from opslib.domain.vllm_flags import ServeFlags
 from opslib.errors import BadParameter
@@ -134,6 +135,11 @@ class _Counted(NamedTuple):
 
 def _counted_file(model: ModelSpec, given: WeightBytes | None, *, has_drafts: bool) -> _Counted:
     """What the config implies for the file: of the readings with or without drafts and a tied copy, the nearest one."""
+    if model.is_packed_on_load and given is not None:
+        plain = model.model_copy(update={"quantization": Quantization(), "is_packed_on_load": False})
+        packed = model.model_copy(update={"is_packed_on_load": False})
+        both = [_counted_file(each, given, has_drafts=has_drafts) for each in (plain, packed)]
+        return min(both, key=lambda counted: abs(given.total_bytes - counted.file_bytes))
     main = sum(part.n_bytes for index in range(model.n_layers) for part in layer_parts(model, index))
     embedding = embedding_bytes(model)
     base = main + embedding * (1 if model.is_tied else 2) + model.vision_parameters * model.dtype_bytes

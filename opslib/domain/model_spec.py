@@ -46,6 +46,7 @@ class ModelSpec(Value):
     draft_layers: tuple[Layer, ...] = ()  # multi-token prediction, part of the checkpoint
     moe: MoeShape | None = None
     quantization: Quantization = Quantization()
+    is_packed_on_load: bool = False  # the quantization is asked for by a flag; the file may hold plain weights
     dtype_bytes: int = 2
     is_tied: bool = False
     is_multimodal: bool = False

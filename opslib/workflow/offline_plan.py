@@ -151,7 +151,7 @@ def _model(config: Mapping[str, Any], flags: ServeFlags) -> ModelSpec:
     asked = flags.value("--quantization")
     if not asked or model.quantization.method is not None or not isinstance(asked, str):
         return model
-    return model.model_copy(update={"quantization": read_quantization({}, asked)})
+    return model.model_copy(update={"quantization": read_quantization({}, asked), "is_packed_on_load": True})
 
 
 def _refuse_nonsense(model: ModelSpec, flags: ServeFlags, figures: GpuFigures) -> None:
