@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 from opslib.onhost.digest_expected import Expected
 from opslib.onhost.digest_hashers import choose_hasher, hash_file
 from opslib.onhost.digest_receipts import Receipts, marks_of
-from opslib.onhost.verify_pool import Tell, run_pool
+from opslib.onhost.verify_pool import Tell, Work, run_pool
 
 TOLD_BYTES = 32 << 20
 UNHASHED = (".incomplete", ".aria2", ".lock", ".part", ".crdownload")
@@ -77,6 +77,27 @@ def _from_receipts(
 def _hash_all(
     root: str, entries: List[Dict[str, Any]], expected: Expected, hasher: Dict[str, Any]
 ) -> Iterator[Dict[str, Any]]:
+    """What is told of every entry; those whose process ended are read once more, with care."""
+    left = entries
+    for is_careful in (False, True):
+        failed = []  # type: List[Dict[str, Any]]
+        for number, told in run_pool(
+            len(left), hasher["n_processes"], _worker(root, left, expected, hasher, is_careful)
+        ):
+            if "marks" in told:
+                yield dict(told, path=left[number]["path"], is_receipt=False)
+            elif "counted" in told:
+                yield told
+            elif told.get("problem"):
+                failed.append(dict(left[number], problem=told["problem"]))
+        left = failed
+    for entry in left:
+        yield {"path": entry["path"], "digests": {}, "problem": entry["problem"], "is_receipt": False}
+
+
+def _worker(
+    root: str, entries: List[Dict[str, Any]], expected: Expected, hasher: Dict[str, Any], is_careful: bool
+) -> Work:
     def work(number: int, tell: Tell) -> None:
         path = entries[number]["path"]
         counted = [0]
@@ -87,29 +108,23 @@ def _hash_all(
                 tell(counted=counted[0])
                 counted[0] = 0
 
-        answer = _hashed(os.path.join(root, path), hasher["name"], kinds_for(path, expected), count)
+        kinds = kinds_for(path, expected)
+        answer = _hashed(os.path.join(root, path), hasher["name"], kinds, count, is_careful=is_careful)
         tell(counted=counted[0], **answer)
 
-    heard = {}  # type: Dict[int, bool]
-    for number, told in run_pool(len(entries), hasher["n_processes"], work):
-        path = entries[number]["path"]
-        if "marks" in told:
-            heard[number] = True
-            yield dict(told, path=path, is_receipt=False)
-        elif "counted" in told:
-            yield {"counted": told["counted"]}
-        elif told.get("done") and number not in heard:
-            yield {"path": path, "digests": {}, "problem": told.get("problem") or "not read", "is_receipt": False}
+    return work
 
 
-def _hashed(path: str, name: str, kinds: List[str], count: Callable[[int], None]) -> Dict[str, Any]:
+def _hashed(
+    path: str, name: str, kinds: List[str], count: Callable[[int], None], *, is_careful: bool
+) -> Dict[str, Any]:
     """The digests of a file, and whether it stayed the same while it was read."""
     began_at = time.time()
     try:
         before = os.stat(path)
         if not stat.S_ISREG(before.st_mode):
             raise OSError("not a regular file")  # noqa: TRY301
-        digests = hash_file(path, name, kinds, count)
+        digests = hash_file(path, name, kinds, count, is_careful=is_careful)
         is_steady = marks_of(before) == marks_of(os.stat(path))
     except OSError as error:
         return {"marks": [], "digests": {}, "problem": str(error), "began_at": began_at}

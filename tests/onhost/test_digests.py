@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -28,18 +29,22 @@ def aged(model):
     return model
 
 
+@pytest.mark.parametrize("is_careful", [True, False])
 @pytest.mark.parametrize("name", ["hashlib", "openssl", "sha256sum"])
-def test_every_hasher_gives_the_same(tmp_path, name):
+def test_every_hasher_gives_the_same(tmp_path, name, is_careful):
     """SHA-256 and git's blob id, whoever computes them; names that look like options or have newlines are no matter."""
     if measure(name) is None:
         pytest.skip(f"{name} isn't here")
     path = tmp_path / "-rf \n'x"
-    path.write_bytes(CONTENT)
+    content = CONTENT * 30
+    path.write_bytes(content)
     counted = []
-    found = hash_file(str(path), name, ["sha256"], counted.append)
-    assert found == {"sha256": hashlib.sha256(CONTENT).hexdigest()}
-    assert sum(counted) == len(CONTENT)
-    assert hash_file(str(path), name, ["sha256", "sha1"], counted.append)["sha1"] == git_blob(CONTENT)
+    found = hash_file(str(path), name, ["sha256"], counted.append, is_careful=is_careful)
+    assert found == {"sha256": hashlib.sha256(content).hexdigest()}
+    assert sum(counted) == len(content)
+    assert hash_file(str(path), name, ["sha256", "sha1"], counted.append, is_careful=is_careful)["sha1"] == git_blob(
+        content
+    )
 
 
 def test_the_fastest_hasher_is_taken(tmp_path, monkeypatch):
@@ -187,7 +192,7 @@ def test_a_file_that_has_just_changed_gets_no_receipt(tmp_path):
     path = tmp_path / "x"
     path.write_bytes(b"1")
     receipts = Receipts(str(tmp_path), str(tmp_path))
-    marks = marks_of(os.stat(path))
+    marks = marks_of(path.stat())
     receipts.keep("x", marks, {"sha256": "0" * 64}, marks[2] / 1e9 + 0.01)
     assert receipts.find("x", marks, ["sha256"]) is None
     receipts.keep("x", marks, {"sha256": "0" * 64}, marks[2] / 1e9 + 5)
@@ -199,7 +204,7 @@ def test_a_receipt_cut_by_an_interrupt_is_passed_over(tmp_path):
     """Lines that are whole count."""
     receipts = Receipts(str(tmp_path), str(tmp_path))
     receipts.keep("x", [1, 2, 3, 4, 5], {"sha256": "a"}, 100.0)
-    with open(receipts.path, "a") as file:
+    with Path(receipts.path).open("a") as file:
         file.write('{"path": "y", "mar')
     assert set(Receipts(str(tmp_path), str(tmp_path)).known) == {"x"}
 
@@ -217,11 +222,29 @@ def test_a_worker_that_is_killed_leaves_its_item_unknown():
     assert [number for number, one in told if one.get("problem")] == [3]
 
 
+def test_a_process_that_ends_over_a_bad_file_costs_nothing_else(home, monkeypatch):
+    """Mapped into memory, a bad sector ends the process: what it leaves is read once more with care, and each told."""
+    model = write_model_in("local-dir", home / "m")
+
+    def fragile(path, name, kinds, count, *, is_careful):
+        if not is_careful:
+            os.kill(os.getpid(), 9)
+        if path.endswith(SECOND):
+            raise OSError("Input/output error")
+        return hash_file(path, name, kinds, count)
+
+    monkeypatch.setattr("opslib.onhost.digests.hash_file", fragile)
+    report = judged(model, "digest")
+    assert [(f.kind, f.file) for f in report.findings] == [("unreadable", SECOND)]
+    assert "Input/output error" in report.findings[0].detail
+    assert len(report.sha256) == 9
+
+
 def test_unreadable_files_are_unknown_not_wrong(home, monkeypatch):
     """What can't be hashed is told as such."""
     model = write_model_in("local-dir", home / "m")
 
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError("Input/output error")
 
     monkeypatch.setattr("opslib.onhost.digests.hash_file", refuse)
