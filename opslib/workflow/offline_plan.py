@@ -8,16 +8,18 @@ from opslib.domain.engine_defaults import GIB
 from opslib.domain.flag_sense import senseless
 from opslib.domain.host import Host
 from opslib.domain.memory import MemoryPlan, WeightBytes, plan_memory
+from opslib.domain.memory_checks import impossible
 from opslib.domain.memory_remedy import Remedy, remedies_of
-from opslib.domain.memory_situation import Calibration
+from opslib.domain.memory_situation import Calibration, Situation
 from opslib.domain.model_spec import ModelSpec, parse_model_config
+from opslib.domain.parallel_table import ParallelRow, parallel_table
 from opslib.domain.plan_document import plan_document, plan_lines
 from opslib.domain.quantization import read_quantization
 from opslib.domain.states import State, Value
 from opslib.domain.vllm_flags import ServeFlags, parse_serve_arguments
 from opslib.errors import BadParameter
 from opslib.workflow.plan import gather_engine_version, weights_of
-from opslib.workflow.topology import Holder, HostGpus, gather_host_gpus
+from opslib.workflow.topology import Holder, HostGpus, gather_host_gpus, gather_room
 from opslib.workflow.verify import checkpoint_path, verify_checkpoint
 
 _ANY_GIB = 80.0  # for defaults where no GPU is named
@@ -67,6 +69,11 @@ class OfflinePlan(Value):
         if gpus := self.extra.get("gpus"):
             yield f"GPUs: {', '.join(map(str, gpus['proposed'])) or 'too few'} ({gpus['wiring']})"
             yield from (Holder(**holder).sentence for holder in gpus["holders"])
+        for row in self.extra.get("parallel_table", ()):
+            size = f"tensor x pipeline {row['tensor_parallel_size']} x {row['pipeline_parallel_size']}"
+            kv = f"{row['kv_cache_tokens']:,} KV tokens, {row['max_concurrency']:.2f} requests at once"
+            wire = f"{row['all_reduce_bytes_per_token'] / 1024:.0f} KiB all-reduce per token"
+            yield f"{size}: {row['verdict']}; {row['weights_bytes'] / GIB:.2f} GiB of weights, {kv}, {wire}"
         for row in self.extra.get("ledger", ()):
             for name, actual in row["actual"].items():
                 predicted = row["predicted"].get(name)
@@ -83,6 +90,8 @@ def plan_offline(host: Host | None, given: PlanInput, *, calibration: Calibratio
     config = given.config if report is None else report.config
     if config is None:
         raise BadParameter(f"{given.checkpoint} has no usable config.json")
+    if host is not None and given.weights_bytes is not None:
+        _refuse_too_large(host, given.weights_bytes)
     found = gather_host_gpus(host) if host is not None and given.gpu.memory_gib is None else HostGpus()
     version = given.engine_version
     if host and not version and not given.config and found.gpus:
@@ -95,7 +104,10 @@ def plan_offline(host: Host | None, given: PlanInput, *, calibration: Calibratio
     model = _model(config, flags)
     _refuse_nonsense(model, flags, figures)
     planned = _planned(model, flags, _weights(given, report), figures, version=version, calibration=calibration)
-    planned = planned.model_copy(update={"extra": host_facts(found, chosen)}) if found.gpus else planned
+    if host is not None and found.gpus:
+        table = _table(model, flags, _weights(given, report), figures, version=version, calibration=calibration)
+        extra = {**host_facts(found, chosen), "parallel_table": [row.model_dump() for row in table]}
+        planned = planned.model_copy(update={"extra": extra})
     if report is None or report.state is not State.CRITICAL:
         return planned
     notes = (f"the checkpoint is not whole: {report.summary}", *planned.plan.notes)
@@ -128,6 +140,39 @@ def host_facts(found: HostGpus, chosen: tuple[int, ...]) -> dict[str, Any]:
             "free_gib": {gpu.index: round(gpu.memory_free_bytes / GIB, 2) for gpu in found.gpus},
         }
     }
+
+
+def _table(
+    model: ModelSpec,
+    flags: ServeFlags,
+    weights: WeightBytes | None,
+    figures: GpuFigures,
+    *,
+    version: str,
+    calibration: Calibration | None,
+) -> tuple[ParallelRow, ...]:
+    """Every tensor x pipeline size that the host's GPUs allow."""
+    if impossible(model, flags):
+        flags = flags.with_value("--tensor-parallel-size", 1, "table")
+    situation = Situation.of(
+        model,
+        flags,
+        weights,
+        gpu_total_bytes=int((figures.memory_gib or _ANY_GIB) * GIB),
+        engine_version=version,
+        gpu_name=figures.name,
+        calibration=calibration,
+    )
+    return parallel_table(situation, figures.n_gpus or flags.n_gpus)
+
+
+def _refuse_too_large(host: Host, weights_bytes: int) -> None:
+    """Weights that the disk of the host's models can't hold are a mistake in the number."""
+    directory = host.settings.models_dir
+    size = gather_room(host, directory).disk_size_bytes.get(directory)
+    if size is not None and weights_bytes > size:
+        said = f"{weights_bytes / 1e9:.0f} GB of weights are larger than the disk of {directory} ({size / 1e9:.0f} GB)"
+        raise BadParameter(said, host=host.settings.alias)
 
 
 def _flags(given: PlanInput, figures: GpuFigures, version: str) -> ServeFlags:

@@ -40,6 +40,7 @@ class HostRoom(Value):
     memory_available_bytes: int | None = None
     shared_memory_bytes: int | None = None
     disk_free_bytes: Mapping[str, int] = {}
+    disk_size_bytes: Mapping[str, int] = {}
 
 
 class HostGpus(Value):
@@ -62,7 +63,8 @@ class HostGpus(Value):
             share = (gpu.memory_free_bytes / GIB - context_gib) / (gpu.memory_usable_bytes / GIB)
             if others:
                 names = ", ".join(sorted(others))
-                yield f"GPU {gpu.index} is shared with {names}: --gpu-memory-utilization {max(0.0, share):.2f} fits beside"
+                fits = f"--gpu-memory-utilization {max(0.0, share):.2f} fits beside"
+                yield f"GPU {gpu.index} is shared with {names}: {fits}"
 
     def wiring_of(self, gpus: Sequence[int]) -> str:
         """How some GPUs are wired, in words."""
@@ -124,10 +126,12 @@ def gather_room(host: Host, *paths: str) -> HostRoom:
         if len(words) == 2 and all(word.isdecimal() for word in words):
             sizes[path], free[path] = int(words[0]), int(words[1])
     shared = free.pop(_SHARED, None)
+    sizes.pop(_SHARED, None)
     return HostRoom(
         memory_available_bytes=int(found[1]) * 1024 if found else None,
         shared_memory_bytes=shared,
         disk_free_bytes=free,
+        disk_size_bytes=sizes,
     )
 
 
