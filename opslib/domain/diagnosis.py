@@ -225,7 +225,9 @@ def _not_failed(
         if not is_broken:
             is_stopped = endings[-1] is Ending.STOPPED
             summary = "Nothing failed: it was stopped on request." if is_stopped else "Nothing failed: it serves."
-            return Diagnosis(cause="none", confidence="high", summary=summary, invocations=invocations)
+            warning, quoted = _survived(runs[-1], verdicts[-1])
+            said = f"{summary} {warning}".rstrip()
+            return Diagnosis(cause="none", confidence="high", summary=said, evidence=quoted, invocations=invocations)
     elif not runs:
         return Diagnosis(cause="unknown", confidence="low", summary="There are no lines to read.")
     last = runs[-1].lines[-3:]
@@ -238,3 +240,12 @@ def _not_failed(
         evidence=tuple(_quote(line) for line in last),
         invocations=invocations,
     )
+
+
+def _survived(run: Run, verdict: RunVerdict) -> tuple[str, tuple[Evidence, ...]]:
+    """A warning about what a server got over this time, with its lines; "" for nothing."""
+    causes = dict.fromkeys(match.signature.cause for match in verdict.survived)
+    if not causes:
+        return "", ()
+    quoted = _distinct([_quote(run.lines[match.position]) for match in verdict.survived])
+    return f"Warning: lines speak of {', '.join(causes)}, which it got over this time.", quoted

@@ -6,6 +6,8 @@ from opslib.domain.diagnosis_lines import Line, Run
 from opslib.domain.diagnosis_signatures import Match, matches_of, words
 from opslib.domain.states import Value
 
+_COMES_BACK = frozenset({"environment/disk-full", "gpu-hardware/ecc"})  # worth a word where a server got over it
+
 
 class Ending(StrEnum):
     """How a start stands at the end of what was read."""
@@ -22,6 +24,7 @@ class RunVerdict(Value):
     invocation_id: str
     ending: Ending
     matches: tuple[Match, ...] = ()
+    survived: tuple[Match, ...] = ()  # of a start that serves: what it got over, and what may come back
     first_line: int
     last_line: int
     phase: str
@@ -58,6 +61,7 @@ def judge_run(run: Run) -> RunVerdict:
         invocation_id=run.invocation_id,
         ending=ending,
         matches=tuple(_ordered(counted, success)),
+        survived=tuple(m for m in matches if m.signature.cause in _COMES_BACK) if ending is Ending.SERVING else (),
         first_line=run.lines[0].index,
         last_line=run.lines[-1].index,
         phase=run.lines[-1].phase,

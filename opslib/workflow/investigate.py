@@ -1,9 +1,8 @@
 """Gather what a failed start left behind, before anything is changed, and say why it failed."""
 
-import shlex
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any
 
 from opslib.domain.diagnosis import Diagnosis, diagnose
 from opslib.domain.diagnosis_catalogue import cause_entry
@@ -25,27 +24,19 @@ from opslib.domain.journal_text import parse_input
 from opslib.domain.snapshot import Snapshot
 from opslib.domain.states import Value
 from opslib.domain.survey import HostSurvey
-from opslib.errors import CommandTimedOut, OpslibError, Refused, UnexpectedAnswer
-from opslib.workflow.facts import journal_sudo
+from opslib.errors import CommandTimedOut, Refused, UnexpectedAnswer
+from opslib.workflow.gathering import Asked, Gatherer
 from opslib.workflow.launch import pause, utc_now
 from opslib.workflow.running import running_argv
 from opslib.workflow.snapshot import take_snapshot
 from opslib.workflow.survey import survey_host
 
 _MARGIN = timedelta(seconds=5)
+_WRITTEN_S = 0.5  # journald writes the last lines a little later than systemd tells the end
 _JOURNAL_TIMEOUT_S = 120.0
+_NEWEST = 5000  # entries of a unit whose last start is older than a day
 _PORT_IN_USE = "configuration/port-in-use"
 _FREE_BELOW, _HELD = "gpu-memory/free-below-budget", "gpu-memory/held-by-another"
-T = TypeVar("T")
-
-
-class Asked(Value):
-    """One question: its topic, the words of the command, when it was asked, and why there is no answer."""
-
-    what: str
-    words: str
-    asked_at: datetime
-    problem: str = ""
 
 
 class Evidence(Value):
@@ -77,39 +68,6 @@ class Investigation(Value):
     diagnosis: Diagnosis
 
 
-class _Gatherer:
-    """Asks one thing after the other; what cannot be had is noted, not raised."""
-
-    def __init__(self, host: Host, clock: Callable[[], datetime]) -> None:
-        self.host = host
-        self.clock = clock
-        self.missing: list[str] = []
-        self.asked: list[Asked] = []
-        self.journal_sudo = journal_sudo(host)
-
-    def ask(self, what: str, argv: tuple[str, ...], *, sudo: bool, timeout_s: float = 30.0) -> str:
-        """The command's standard output, "" where it can't be had."""
-        asked_at, problem, text = self.clock(), "", ""
-        try:
-            result = self.host.run(argv, sudo=sudo and self.host.settings.has_sudo, timeout_s=timeout_s)
-            said = result.error_text or f"exit status {result.exit_status}"
-            text, problem = (result.text, "") if result.is_success else ("", f"{argv[0]}: {said}")
-        except (Refused, CommandTimedOut, UnexpectedAnswer) as error:
-            problem = error.message
-        self.asked.append(Asked(what=what, words=shlex.join(argv), asked_at=asked_at, problem=problem))
-        if problem:
-            self.missing.append(f"{what}: {problem}")
-        return text
-
-    def read(self, what: str, parse: Callable[[str], T], text: str, default: T) -> T:
-        """What `parse` makes of the text, `default` where it is empty or can't be read."""
-        try:
-            return parse(text) if text else default
-        except OpslibError as error:
-            self.missing.append(f"{what}: {error.message}")
-            return default
-
-
 def gather_evidence(
     host: Host,
     unit: str,
@@ -121,13 +79,10 @@ def gather_evidence(
 ) -> Evidence:
     """Everything about one start of the unit: its journal whole, systemd's and the kernel's lines, GPUs, port, unit.
 
-    Without an invocation id, the unit's whole journal of the last day. Raises HostUnreachable only.
+    Without an invocation id, the unit's journal of the last day, or its newest entries. Raises HostUnreachable only.
     """
-    gatherer = _Gatherer(host, clock)
-    since = None if invocation_id else clock() - timedelta(days=1)
-    argv = journal_command(unit, invocation_id=invocation_id, since=since)
-    journal_text = gatherer.ask("journal", argv, sudo=gatherer.journal_sudo, timeout_s=_JOURNAL_TIMEOUT_S)
-    journal = parse_input(journal_text, "journal") if journal_text else ()
+    gatherer = Gatherer(host, clock)
+    journal_text, journal = _journal(gatherer, unit, invocation_id)
     invocation_id = invocation_id or failed_invocation(journal)
     if not journal and not any(said.startswith("journal") for said in gatherer.missing):
         gatherer.missing.append("journal: no entries (rotated away, or the login may not read them)")
@@ -155,6 +110,20 @@ def gather_evidence(
     )
 
 
+def _journal(gatherer: Gatherer, unit: str, invocation_id: str | None) -> tuple[str, tuple[JournalEntry, ...]]:
+    """The start's entries of whatever boot; without an id those of the last day, else the unit's newest ones."""
+    day = gatherer.clock() - timedelta(days=1)
+    asked: list[dict[str, Any]] = (
+        [{"invocation_id": invocation_id}] if invocation_id else [{"since": day}, {"lines": _NEWEST}]
+    )
+    for options in asked:
+        argv = journal_command(unit, **options)
+        text = gatherer.ask("journal", argv, sudo=gatherer.journal_sudo, timeout_s=_JOURNAL_TIMEOUT_S)
+        if journal := parse_input(text, "journal") if text else ():
+            return text, journal
+    return "", ()
+
+
 def failed_invocation(journal: tuple[JournalEntry, ...]) -> str:
     """The last start in a journal that failed, "" where none did or none has an id."""
     failed = [start for start in diagnose(journal).invocations if start.ending == "failed" and start.invocation_id]
@@ -167,7 +136,7 @@ def _of_start(journal: tuple[JournalEntry, ...], invocation_id: str | None) -> t
     return own or journal
 
 
-def _survey(gatherer: _Gatherer, unit: str) -> HostSurvey:
+def _survey(gatherer: Gatherer, unit: str) -> HostSurvey:
     """Disks, main memory and versions, in one round trip."""
     asked_at, survey = gatherer.clock(), survey_host(gatherer.host, (unit,), clock=gatherer.clock)
     problem = "" if survey.is_reached else survey.summary
@@ -175,7 +144,7 @@ def _survey(gatherer: _Gatherer, unit: str) -> HostSurvey:
     return survey
 
 
-def _running(gatherer: _Gatherer, unit: str) -> tuple[str, ...]:
+def _running(gatherer: Gatherer, unit: str) -> tuple[str, ...]:
     """What the unit's process of now was started with; none where none runs, which is no gap."""
     asked_at, problem, argv = gatherer.clock(), "", tuple[str, ...]()
     try:
@@ -186,23 +155,23 @@ def _running(gatherer: _Gatherer, unit: str) -> tuple[str, ...]:
     return argv
 
 
-def _listeners(gatherer: _Gatherer, port: int | None) -> tuple[Listener, ...]:
+def _listeners(gatherer: Gatherer, port: int | None) -> tuple[Listener, ...]:
     text = gatherer.ask("port", listeners_command(port), sudo=True) if port else ""
     return gatherer.read("port", parse_listeners, text, ())
 
 
-def _gpus(gatherer: _Gatherer) -> tuple[Gpu, ...]:
+def _gpus(gatherer: Gatherer) -> tuple[Gpu, ...]:
     text = gatherer.ask("GPU memory", gpu_memory_command(), sudo=False)
     return gatherer.read("GPU memory", parse_gpu_memory, text, ())
 
 
-def _gpu_processes(gatherer: _Gatherer) -> tuple[GpuProcess, ...]:
+def _gpu_processes(gatherer: Gatherer) -> tuple[GpuProcess, ...]:
     text = gatherer.ask("GPU processes", gpu_processes_command(), sudo=False)
     return gatherer.read("GPU processes", parse_gpu_processes, text, ())
 
 
 def _foreign(
-    gatherer: _Gatherer, processes: tuple[GpuProcess, ...], status: UnitStatus | None
+    gatherer: Gatherer, processes: tuple[GpuProcess, ...], status: UnitStatus | None
 ) -> tuple[GpuProcess, ...]:
     """The GPU processes that are no descendants of the unit's main process (it may have been restarted meanwhile)."""
     if not processes or status is None:
@@ -215,7 +184,7 @@ def _foreign(
     return tuple(process for process in processes if not descends_from(process.pid, main_pid, parents))
 
 
-def _kernel_lines(gatherer: _Gatherer, journal: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
+def _kernel_lines(gatherer: Gatherer, journal: tuple[JournalEntry, ...]) -> tuple[JournalEntry, ...]:
     """Kernel messages of the start's time span: they carry neither unit nor invocation."""
     times = [entry.realtime_at for entry in journal if entry.realtime_at]
     if not times:
@@ -308,11 +277,12 @@ def wait_until_ended(
     timeout_s: float = 30.0,
     clock: Callable[[], datetime] = utc_now,
 ) -> bool:
-    """Waits until this start's main process is gone, so that its journal is whole; False where it still runs."""
+    """Waits until this start's main process is gone and its journal is whole; False where it still runs."""
     deadline = clock() + timedelta(seconds=timeout_s)
     while clock() < deadline:
         status = parse_unit_show(host.run(show_unit_command(unit)).text)
         if status.invocation_id != invocation_id or status.main_pid == 0:
+            pause(_WRITTEN_S)
             return True
         pause(0.3)
     return False

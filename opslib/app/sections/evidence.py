@@ -11,7 +11,8 @@ from opslib.domain.verdict_card import VerdictCard
 from opslib.records.earlier import last_good, seen_before
 from opslib.records.evidence import EvidenceFile
 from opslib.records.evidence import keep_evidence as keep
-from opslib.workflow.investigate import Asked, Evidence
+from opslib.workflow.gathering import Asked
+from opslib.workflow.investigate import Evidence
 
 _NAMES = {  # file by topic of the question
     "journal": "journal.jsonl",
