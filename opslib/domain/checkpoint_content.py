@@ -10,25 +10,42 @@ _MASKS = ("mask", "bias")  # these may well hold -inf
 
 
 def content_problems(listing: Listing) -> Iterator[Problem]:
-    """Everything about the bytes within the files."""
+    """Everything about the bytes within the files; what is proven to the bit is not suspected for its zeros."""
+    if listing.level == "digest":
+        yield from _digest_problems(listing)
+    proven = _proven(listing)
     for scan in listing.scans:
         path = str(scan["path"])
+        if path in proven:
+            continue
         if scan.get("problem"):
             yield Problem("unreadable", path, f"could not be read: {scan['problem']}")
         for run in scan.get("runs", ()):
-            yield _run_problem(path, run)
+            if not (listing.is_practice and is_blank(run)):
+                yield _run_problem(path, run)
         for special in scan.get("specials", ()):
             if special["kind"] == "nan" or not any(word in special["tensor"] for word in _MASKS):
                 detail = f"tensor {special['tensor']} ({special['dtype']}): element {special['element']:,}"
                 name = "NaN" if special["kind"] == "nan" else "infinite"
                 yield Problem(special["kind"], path, f"{detail} is {name}", "finite numbers", name)
-    if listing.level == "digest":
-        yield from _digest_problems(listing)
 
 
 def unverifiable(listing: Listing) -> tuple[str, ...]:
     """The hashed files with no known digest to compare with."""
-    return tuple(sorted(str(row["path"]) for row in listing.digests if row["digests"] and not row["expected"]))
+    return tuple(sorted(str(row["path"]) for row in listing.digests if not row["problem"] and not row["expected"]))
+
+
+def is_blank(run: Mapping[str, Any]) -> bool:
+    """Whether a run of zeros is a hole over whole tensors up to the file's end, as the practice host's weights are."""
+    return bool(run["kind"] == "hole" and run["is_tail"] and run["n_whole"] == run["n_tensors"])
+
+
+def _proven(listing: Listing) -> set[str]:
+    return {
+        str(row["path"])
+        for row in listing.digests
+        if row["expected"] and all(one["digest"] in row["digests"].values() for one in row["expected"])
+    }
 
 
 def _run_problem(path: str, run: Mapping[str, Any]) -> Problem:

@@ -33,6 +33,7 @@ class Listing(Value):
     digests: tuple[Mapping[str, Any], ...] = ()
     hasher: Mapping[str, Any] | None = None
     receipts_path: str | None = None
+    is_practice: bool = False  # of the rehearsal host, whose weights are holes on purpose
     duration_s: float = 0.0
 
     @property

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from opslib.domain.checkpoint_content import is_blank
 from opslib.domain.checkpoint_listing import Listing, plural
 
 GB, MIB = 10**9, 2**20
@@ -51,6 +52,10 @@ def _notes(listing: Listing) -> Iterator[str]:
             f"{plural(len(short), 'file')} of {size:.1f} GB occupy {held:.1f} GB of disk: sparse, or on a compressing "
             "file system; level sample tells which"
         )
+    blank = [scan for scan in listing.scans if any(is_blank(run) for run in scan.get("runs", ()))]
+    if listing.is_practice and blank:
+        n_blank = plural(len(blank), "file")
+        yield f"practice host: the weights of {n_blank} are holes on purpose, so zeros are no finding"
     if listing.plan and listing.level != "full-scan":
         yield sample_note(listing.plan, listing.scanned_bytes, seed=int(listing.plan["seed"]))
     if listing.hasher:

@@ -24,10 +24,21 @@ def is_hashed(entry: Dict[str, Any]) -> bool:
 
 
 def hash_files(
-    root: str, files: List[Dict[str, Any]], expected: Expected, receipts: Receipts, progress: Progress
+    root: str,
+    files: List[Dict[str, Any]],
+    expected: Expected,
+    receipts: Receipts,
+    progress: Progress,
+    *,
+    is_everything: bool = True,
 ) -> Tuple[List[Dict[str, Any]], Dict[str, Any]]:
-    """Per file its digests, or why there are none; and the hasher that was used, with its speed."""
-    wanted = sorted((entry for entry in files if is_hashed(entry)), key=lambda entry: -entry["size"])
+    """Per file its digests, or why there are none; and the hasher that was used, with its speed.
+
+    `is_everything` False leaves out those that there is nothing to compare with: they answer without a digest.
+    """
+    known = sorted((entry for entry in files if is_hashed(entry)), key=lambda entry: -entry["size"])
+    wanted = [entry for entry in known if is_everything or entry["path"] in expected]
+    left_out = [entry["path"] for entry in known if not is_everything and entry["path"] not in expected]
     answers, open_files = _from_receipts(root, wanted, expected, receipts)
     n_bytes = sum(entry["size"] for entry in open_files)
     hasher = dict(choose_hasher(root, n_bytes), n_receipts=len(answers), bytes_per_s=None)
@@ -47,6 +58,7 @@ def hash_files(
     if done_bytes:
         hasher["bytes_per_s"] = int(done_bytes / max(took, 1e-6))
     receipts.tidy()
+    answers += [{"path": path, "digests": {}, "problem": None, "is_receipt": False} for path in left_out]
     return answers, hasher
 
 

@@ -1,7 +1,8 @@
 """Reads a checkpoint directory as deep as a level asks; prints progress, then one listing of what was found.
 
-Arguments: {"path": directory, "level": one of LEVELS, "expect": {path: {"digest", "size", "source"}}, "state_dir":
-where receipts are kept, "no_receipts": bool, "user": whose read access counts, "seed": of the sample}.
+Arguments: {"path": directory, "level": one of LEVELS, "expect": {path: {"digest", "size", "source"}}, "expect_commit",
+"state_dir": where receipts are kept, "no_receipts": bool, "only_expected": hash only files with a known digest, "user":
+whose read access counts, "seed": of the sample}.
 Gathers only: what it means is judged elsewhere.
 """
 
@@ -143,7 +144,9 @@ def _digests(root: str, arguments: Dict[str, Any], found: Dict[str, Any], progre
             expected.setdefault(path, []).append(row)
     folder = state_folder(str(arguments.get("state_dir") or ""))
     receipts = Receipts(folder, root, is_used=not arguments.get("no_receipts"))
-    answers, hasher = hash_files(root, found["files"], expected, receipts, progress)
+    answers, hasher = hash_files(
+        root, found["files"], expected, receipts, progress, is_everything=not arguments.get("only_expected")
+    )
     for answer in answers:
         answer["expected"] = expected.get(answer["path"], [])
     return {"digests": answers, "hasher": hasher, "receipts_path": receipts.path}

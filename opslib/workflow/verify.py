@@ -27,6 +27,7 @@ def verify_checkpoint(
     level: str = "extents",
     expect: Expectation | None = None,
     is_receipt_used: bool = True,
+    is_everything_hashed: bool = True,
     user: str | None = None,
     on_progress: Progress | None = None,
     reconnects_s: tuple[float, ...] = RECONNECTS_S,
@@ -34,6 +35,7 @@ def verify_checkpoint(
     """Whether the checkpoint at `path` is whole, and as deep as `level` asks, right; read on the host itself.
 
     `on_progress` gets {"stage", "files", "n_files", "bytes", "total_bytes", "bytes_per_s", "eta_s"} as files are read.
+    `is_everything_hashed` False: at level digest, files with nothing to compare with are told, not hashed.
     `user`: whose read access counts (else the login's). When the link is lost the program is begun again after each
     of `reconnects_s`; what was hashed is known by its receipt. A directory that isn't there is a critical report;
     raises CouldNotFindOut where the login may not read it, HostUnreachable with what was verified so far.
@@ -43,6 +45,7 @@ def verify_checkpoint(
         "level": level,
         "state_dir": host.settings.state_dir,
         "no_receipts": not is_receipt_used,
+        "only_expected": not is_everything_hashed,
         "user": user,
         "expect": expect.rows() if expect else {},
         "expect_commit": expect.commit if expect else None,
@@ -112,7 +115,7 @@ def _judged(host: Host, text: str) -> CheckpointReport:
         raise CouldNotFindOut(f"{listing.path} may not be read by this login", host=host.settings.alias, hint=hint)
     if listing.problem and listing.problem.startswith("no such user"):
         raise UnknownName(listing.problem, host=host.settings.alias, hint="name a user that the host knows")
-    return judge_checkpoint(listing)
+    return judge_checkpoint(listing.model_copy(update={"is_practice": host.settings.is_rehearsal}))
 
 
 def _with_progress(error: HostUnreachable, told: _Told) -> HostUnreachable:

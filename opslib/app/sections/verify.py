@@ -106,7 +106,7 @@ def _verified(run: Run) -> CheckpointReport:
     path = checkpoint_path(run.host, run.parameters.model)
     level = getattr(run.parameters, "level", "extents")
     run.answers.pop("checkpoint", None)  # verified anew, an older answer doesn't count even if this one fails
-    report = verify_checkpoint(run.host, path, level=level, on_progress=_Progress(run))
+    report = verify_checkpoint(run.host, path, level=level, is_everything_hashed=False, on_progress=_Progress(run))
     run.answers["checkpoint"] = report
     return report
 
