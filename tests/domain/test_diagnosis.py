@@ -158,3 +158,20 @@ def test_telling_words_in_any_order_give_a_verdict(words):
 def test_long_lines_cost_little(text):
     """A line of 200 kB is looked at in its beginning only."""
     assert diagnose([JournalEntry(message=f"ValueError: {text}", transport="stdout")]).cause
+
+
+def test_what_a_server_got_over_is_none_with_a_warning():
+    """A full cache volume that the server survives is no crash, and is told nevertheless."""
+    entries = tell(
+        {
+            "cause": "none",
+            "phase": "weights",
+            "raw_error": ["Failed to save: [Errno 28] No space left on device: '/var/cache/vllm/x'"],
+            "recovers": True,
+            "end": "",
+        }
+    )
+    found = diagnose(entries)
+    assert (found.cause, found.exit_code) == ("none", 0)
+    assert "Warning: lines speak of environment/disk-full" in found.summary
+    assert "No space left" in found.evidence[0].text
