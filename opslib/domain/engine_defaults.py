@@ -105,7 +105,7 @@ def _batch_row(version: Triple, total_bytes: int, name: str) -> tuple[int, int, 
         return 256, 2048, "every GPU"
     if version < (0, 8, 5):
         return 1024, 2048, "every GPU"
-    if total_bytes >= _HUGE_GPU_BYTES and version >= (0, 28, 0):  # not yet in 0.27.0
+    if total_bytes >= _HUGE_GPU_BYTES and version >= (0, 30, 0):  # in 0.33, not yet in 0.27.0
         return 1024, 16384, "GPUs >= 160 GiB"
     is_exempt = ("a100" in name.lower() and version >= (0, 9, 0)) or ("gb10" in name.lower() and version >= (0, 33, 0))
     if total_bytes >= _LARGE_GPU_BYTES and not is_exempt:

@@ -70,7 +70,7 @@ def make_pool(model: ModelSpec, layers: Sequence[Layer], flags: ServeFlags, vers
         total = sum(size * number for (_, _, size), number in attention.items())
         kinds = next(iter(attention), ("full", 0, 0.0))
         return Pool(total * block, (Group(kinds[0], kinds[1], block, 1),), is_hybrid=False)
-    return _hybrid_pool(attention, states, block, _alignment(model), version)
+    return _hybrid_pool(attention, states, block, _alignment(model, version), version)
 
 
 def _hybrid_pool(
@@ -124,8 +124,10 @@ def _block_size(model: ModelSpec, flags: ServeFlags, version: EngineVersion) -> 
     return 64 if model.is_mla and version.expected >= (0, 9, 0) and not model.n_state_layers else BLOCK_TOKENS
 
 
-def _alignment(model: ModelSpec) -> int:
-    return 64 if model.is_mla else 16
+def _alignment(model: ModelSpec, version: EngineVersion) -> int:
+    if not model.is_mla:
+        return 16
+    return 128 if version.expected >= (0, 33, 0) else 64
 
 
 def demand(model: ModelSpec, flags: ServeFlags, version: EngineVersion) -> Demand:
@@ -134,7 +136,7 @@ def demand(model: ModelSpec, flags: ServeFlags, version: EngineVersion) -> Deman
     caches = bool(flags.value("--enable-prefix-caching")) and version.expected >= _ALIGN_SINCE
     is_aligned = mode == "align" or (mode is None and caches)
     parallel = max(1, flags.decode_context_parallel_size)
-    rounds = 2 if version.expected >= (0, 28, 0) and flags.value("--async-scheduling") is not False else 1
+    rounds = 2 if version.expected >= (0, 30, 0) and flags.value("--async-scheduling") is not False else 1
     del model
     return Demand(
         in_flight=flags.max_num_batched_tokens * rounds,

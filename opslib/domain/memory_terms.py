@@ -189,7 +189,9 @@ def cuda_graphs(situation: Situation) -> Band:
 
 def _graphs(situation: Situation, row: str, measured: str) -> Band:
     rows, model = table()["cuda_graphs"], situation.model
-    per_layer = band_of(rows[measured].get(model.model_type, rows[row]))
+    own = rows[measured].get(model.model_type)
+    small = 0.4 + 0.6 * min(1.0, model.hidden_size / 4096)  # the figures are of models of about that width
+    per_layer = band_of(own) if own else band_of(rows[row]).times(small)
     first = rows["eager_share"]
     share = first + (1 - first) * min(1.0, capture_sizes(situation) / _ALL_SIZES)
     return per_layer.times(model.n_layers / situation.flags.pipeline_parallel_size * share)
@@ -220,8 +222,9 @@ def graphs_outside_budget(situation: Situation) -> Band:
 
 
 def fragmentation(situation: Situation) -> Band:
-    """What the allocator holds without using it; from 0.27 on most of it is charged to the budget."""
-    return band_of(table()["fragmentation"]["share"]).times(situation.total_gib)
+    """What the allocator holds without using it: more where the sampler sorts the logits, in large pieces."""
+    row = "share" if situation.version.expected < (0, 17, 0) else "share_unsorted"
+    return band_of(table()["fragmentation"][row]).times(situation.total_gib)
 
 
 def beside_the_budget(situation: Situation) -> Band:

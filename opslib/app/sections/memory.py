@@ -176,8 +176,9 @@ def _host_notes(run: Run, plan: HostPlan, found: HostGpus) -> list[str]:
     proposed = _proposed(plan, found)
     apart = found.topology.nodes_of(indices)
     words = ", ".join(map(str, proposed))
-    if proposed and len(apart) > len(found.topology.nodes_of(proposed)):
-        notes.append(f"GPUs {words} lie on {len(found.topology.nodes_of(proposed))} NUMA node(s), these on {len(apart)}")
+    near = found.topology.nodes_of(proposed)
+    if proposed and len(apart) > len(near):
+        notes.append(f"GPUs {words} lie on {len(near)} NUMA node(s), these on {len(apart)}")
     held = {holder.gpu_index for holder in found.holders}
     if held & set(indices) and not held & set(proposed):
         notes.append(f"GPUs {words} are free")
