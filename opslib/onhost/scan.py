@@ -136,20 +136,26 @@ def _join(runs: List[Span], begin: int, end: int) -> None:
 
 
 def _grown(file: File, runs: Sequence[Span], is_full: bool) -> List[Span]:
-    """Runs of zeros followed to their exact ends and joined where they meet."""
+    """Runs of zeros followed to their exact ends; those that meet are one."""
     most = RUN_BYTES if is_full else MAX_GROWN
-    joined = []  # type: List[List[int]]
+    joined = _merged(runs)[:MAX_RUNS]
+    grown = []  # type: List[Span]
+    for number, (begin, end) in enumerate(joined):
+        least = grown[-1][1] if grown else file.begin
+        last = joined[number + 1][0] if number + 1 < len(joined) else file.end
+        begin = _first_zero(file, begin, max(least, begin - most))  # noqa: PLW2901
+        grown.append((begin, _end_of_zeros(file, end, min(last, end + most))))
+    return _merged(grown)
+
+
+def _merged(runs: Sequence[Span]) -> List[Span]:
+    merged = []  # type: List[Span]
     for begin, end in sorted(runs):
-        if joined and begin <= joined[-1][1]:
-            joined[-1][1] = max(joined[-1][1], end)
-        elif len(joined) < MAX_RUNS:
-            before = joined[-1][1] if joined else file.begin
-            joined.append([_first_zero(file, begin, max(before, begin - most)), end])
-            if joined[-1][0] == before and len(joined) > 1:
-                joined[-2][1] = joined.pop()[1]
-        if joined:
-            joined[-1][1] = max(joined[-1][1], _end_of_zeros(file, joined[-1][1], min(file.end, end + most)))
-    return [(begin, end) for begin, end in joined]
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
 
 
 def _first_zero(file: File, begin: int, least: int) -> int:
