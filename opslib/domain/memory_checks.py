@@ -63,6 +63,8 @@ def impossible(model: ModelSpec, flags: ServeFlags) -> tuple[str, str] | None:
     """What vLLM refuses before it looks at any memory: the cause and a sentence; None where it goes on."""
     size = flags.tensor_parallel_size
     not_divisible = "model/parallel-size-not-divisible"
+    if min(size, flags.pipeline_parallel_size, flags.data_parallel_size) < 1:
+        return not_divisible, "a parallel size is less than 1"
     if model.n_heads % size:
         return not_divisible, f"{model.n_heads} attention heads can't be divided by --tensor-parallel-size {size}"
     if not model.is_mla and model.n_kv_heads % size and size % model.n_kv_heads:

@@ -200,8 +200,11 @@ def _state_shape(config: Mapping[str, Any]) -> StateShape:
         )
     linear = config.get("linear_attn_config")
     if isinstance(linear, Mapping):
-        inner, dim = int(linear["num_heads"]) * int(linear["head_dim"]), int(linear["head_dim"])
-        rows = int(linear.get("short_conv_kernel_size") or 4) - 1
+        heads, dim, kernel = (linear.get(key) for key in ("num_heads", "head_dim", "short_conv_kernel_size"))
+        if not isinstance(heads, int) or not isinstance(dim, int) or heads <= 0 or dim <= 0:
+            raise UnexpectedAnswer(f"config.json: linear_attn_config has {heads!r} heads of {dim!r} values")
+        inner = heads * dim
+        rows = (kernel if isinstance(kernel, int) else 4) - 1
         own = 4 * hidden * inner + 2 * (hidden * dim + dim * inner)
         return StateShape(
             conv_width=3 * inner, conv_rows=rows, recurrent_elements=inner * dim, recurrent_bytes=4, n_parameters=own

@@ -5,17 +5,14 @@ from typing import Any
 
 from opslib.domain.model_families import families, family_of
 from opslib.domain.model_layers import Layer, build_layers, layer_words
+from opslib.domain.model_numbers import DRAFTS, EXPERTS, LONGEST, refuse_odd_numbers
 from opslib.domain.quantization import Quantization, read_quantization
 from opslib.domain.states import Value
 from opslib.errors import UnexpectedAnswer
 
-_EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
 _WIDTHS = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
-_DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-_LONG = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
 _NOT_EXTENDED = ("llama3", "longrope", "su", "default", "mrope")  # rope types whose limit includes the factor
 _NEVER_NULL = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-_POSITIVE = ("num_key_value_heads", "head_dim", "intermediate_size", "sliding_window", "kv_lora_rank")
 
 
 class MoeShape(Value):
@@ -86,6 +83,13 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelSpec:
 
     Raises UnexpectedAnswer naming the deciding key that is missing or makes no sense (zero heads, a negative size).
     """
+    try:
+        return _parsed(config)
+    except (TypeError, ValueError, KeyError, IndexError) as error:
+        raise UnexpectedAnswer(f"config.json can't be read: {type(error).__name__} {error}") from error
+
+
+def _parsed(config: Mapping[str, Any]) -> ModelSpec:
     named = config.get("architectures") or ["unknown"]
     architecture = str(named[0] if isinstance(named, list | tuple) else named)
     text = _text_config(config)
@@ -138,13 +142,7 @@ def _text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _filled(text: Mapping[str, Any], row: Mapping[str, Any], family: str | None) -> tuple[dict[str, Any], list[str]]:
     """The config with its family's defaults for what is absent, checked; and which deciding keys were."""
-    present = {key: value for key, value in text.items() if value is not None}
-    if "dual_chunk_attention_config" in present:
-        present.pop("sliding_window", None)
-    if present.get("use_sliding_window") is False:
-        present["sliding_window"] = None
-    if family and "sliding_window" in text and text["sliding_window"] is None:
-        present["sliding_window"] = None  # said to have none
+    present = _present(text, family)
     filled: dict[str, Any] = {**row, **present, "family": family}
     derived = {
         "num_attention_heads": filled.get("n_heads"),
@@ -161,11 +159,19 @@ def _filled(text: Mapping[str, Any], row: Mapping[str, Any], family: str | None)
     needed = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", *derived)
     for key in needed:
         filled[key] = _size(filled, key)
-    for key in _POSITIVE:
-        if isinstance(value := filled.get(key), int) and not isinstance(value, bool) and value < 0:
-            raise UnexpectedAnswer(f"config.json: {key} is {value!r}, a positive number is needed")
     told = ("hidden_size", "num_attention_heads", "vocab_size", "num_hidden_layers", "kv_lora_rank")
     return filled, [key for key in told if key in row and key not in present]
+
+
+def _present(text: Mapping[str, Any], family: str | None) -> dict[str, Any]:
+    """What the config says, without what it says to have none of."""
+    refuse_odd_numbers(text)
+    present = {key: value for key, value in text.items() if value is not None}
+    if "dual_chunk_attention_config" in present:
+        present.pop("sliding_window", None)
+    if present.get("use_sliding_window") is False or (family and text.get("sliding_window", 0) is None):
+        present["sliding_window"] = None
+    return present
 
 
 def _times(value: Any, factor: int, divisor: Any = 1) -> int | None:
@@ -184,7 +190,7 @@ def _size(config: Mapping[str, Any], key: str) -> int:
 
 def _longest(config: Mapping[str, Any]) -> int | None:
     """The model's limit of positions, scaled as vLLM scales it (vllm/config/model.py `_get_and_verify_max_len`)."""
-    given = [int(config[key]) for key in _LONG if isinstance(config.get(key), int) and config[key] > 0]
+    given = [int(config[key]) for key in LONGEST if isinstance(config.get(key), int) and config[key] > 0]
     if not given:
         return None
     rope = config.get("rope_scaling") or config.get("rope_parameters")
@@ -198,13 +204,13 @@ def _longest(config: Mapping[str, Any]) -> int | None:
 
 
 def _drafts(config: Mapping[str, Any], layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    number = next((int(config[key]) for key in _DRAFTS if isinstance(config.get(key), int)), 0)
+    number = next((int(config[key]) for key in DRAFTS if isinstance(config.get(key), int)), 0)
     attention = [layer for layer in layers if layer.kind not in {"state", "none", "sliding", "chunked"}]
     return tuple(attention[-1:]) * max(0, number)
 
 
 def _moe(config: Mapping[str, Any]) -> MoeShape | None:
-    n_experts = next((int(config[key]) for key in _EXPERTS if isinstance(config.get(key), int) and config[key] > 1), 0)
+    n_experts = next((int(config[key]) for key in EXPERTS if isinstance(config.get(key), int) and config[key] > 1), 0)
     if not n_experts:
         return None
     inner = int(config.get("moe_intermediate_size") or config["intermediate_size"])

@@ -10,6 +10,8 @@ from opslib.domain.memory import plan_memory
 from opslib.domain.memory_weights import BUFFERS_BYTES, WeightBytes, load_weights, stage_layers
 from opslib.domain.model_spec import parse_model_config
 from opslib.domain.vllm_flags import parse_serve_arguments
+from opslib.errors import UnexpectedAnswer
+from tests.memory_cases import read_case
 
 GIB = 2**30
 VERSIONS = ("0.7", "0.8.5", "0.10.2", "0.11", "0.15.1", "0.17", "0.19", "0.20", "0.25.1", "0.33", "0.1x", "")
@@ -21,6 +23,7 @@ KINDS = {
     "experts": {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 32, "moe_intermediate_size": 768},
     "unknown": {"architectures": ["NovelForCausalLM"]},
 }
+CONFIG = read_case("031-qwen38-27b-nvfp4-gb10-mtp3.json")["config"]
 ORDER = {"fits": 2, "tight": 1}
 
 
@@ -101,6 +104,23 @@ def test_stages_share_out_all_layers(n_layers, n_stages):
     stages = stage_layers(n_layers, n_stages)
     assert [index for layers in stages for index in layers] == list(range(n_layers))
     assert max(map(len, stages)) - min(map(len, stages)) <= 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.sampled_from(sorted(CONFIG)),
+    st.sampled_from([0, -1, None, "x", [], {}, True, 1e9, 10**12, [1, 2], {"a": 1}]),
+    st.sampled_from(VERSIONS),
+)
+def test_nonsense_in_a_config_is_refused_by_name_or_planned(key, value, version):
+    """Never a traceback: one wrong value is either harmless or named."""
+    try:
+        model = parse_model_config({**CONFIG, key: value})
+    except UnexpectedAnswer as error:
+        assert error.message.startswith("config.json")
+        return
+    for line in ("-tp 2", "-tp 0", "-pp 0", "-tp 3 -pp 99", "--max-model-len 99999999"):
+        assert plan(model, line, version).summary
 
 
 def test_independent_bands_combine_as_root_of_squares():
