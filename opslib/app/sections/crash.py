@@ -7,6 +7,7 @@ from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section, waiting_section
 from opslib.app.sections.evidence import card_for, keep_evidence
 from opslib.app.sections.launch import launch_once
+from opslib.app.sections.memory_way_out import with_memory_way_out
 from opslib.app.sections.remedies import apply_remedy, take_back_if_worse
 from opslib.domain.diagnosis import Diagnosis
 from opslib.domain.diagnosis_quote import attempts_in_words
@@ -71,6 +72,7 @@ def explain(run: Run, invocation_id: str | None) -> tuple[Evidence, Diagnosis]:
     )
     keep_evidence(run, evidence)
     diagnosis = with_repairs(run.host, judge(evidence, port=port), evidence, port=port)
+    diagnosis = with_memory_way_out(run, diagnosis, evidence)
     start: Start | None = run.answers.get("start")
     if start and invocation_id and _is_started_again(evidence):
         attempts = follow_attempts(run.host, start)
