@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opslib.app.binding import check_alias
 from opslib.app.continuing import command_for
@@ -15,12 +15,23 @@ from opslib.app.sections.unit import show_unit
 from opslib.app.survey import survey_hosts
 from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.parameters import validate_parameters
+from opslib.domain.repair import changed_unit
 from opslib.domain.states import State
 from opslib.domain.survey import EngineUnit, HostSurvey
+from opslib.domain.unit_file import parse_unit_file
+from opslib.domain.unit_words import group_by_flag
 from opslib.domain.verdict_card import VerdictCard
-from opslib.errors import CouldNotFindOut, HostUnreachable, UnknownName
+from opslib.errors import CouldNotFindOut, HostUnreachable, OpslibError, UnknownName
 
 RUNBOOK = "40-investigate-crash"
+_PARAMETERS = {  # of a launch, by the engine flag that they set
+    "--port": "port",
+    "--served-model-name": "served_model_name",
+    "--tensor-parallel-size": "tensor_parallel_size",
+    "--gpu-memory-utilization": "gpu_memory_utilization",
+    "--max-model-len": "max_model_len",
+    "--max-num-seqs": "max_num_seqs",
+}
 
 
 class Investigated(NamedTuple):
@@ -88,12 +99,40 @@ def _investigate(alias: str, unit: str, invocation: str, runs_dir: Path) -> Inve
 
 
 def _next(run: Run, card: VerdictCard) -> str:
-    """What goes on: the launch with the cause mended, or nothing."""
+    """What goes on: the launch with the unit's own flags and the computed change, or a look at the whole host."""
     if card.state is State.OK:
         return ""
-    runbook = "30-launch" if card.state is State.CRITICAL else "00-survey-hosts"
-    given = {"hosts": [run.alias]} if runbook == "00-survey-hosts" else {"host": run.alias, "unit": run.parameters.unit}
-    return command_for(runbook, given)
+    if card.state is not State.CRITICAL:
+        return command_for("00-survey-hosts", {"hosts": [run.alias]})
+    given: dict[str, Any] = {"host": run.alias, "unit": run.parameters.unit}
+    snapshot = run.answers["evidence"].snapshot
+    try:
+        known = {**given, **_launch_parameters(snapshot.unit_text, card)}
+        validate_parameters("30-launch", known)
+    except (OpslibError, ValueError):
+        known = given
+    return command_for("30-launch", known)
+
+
+def _launch_parameters(unit_text: str, card: VerdictCard) -> dict[str, Any]:
+    """The parameters of a launch that would install the unit as it is, with the first computed change in it."""
+    computed = next((way for way in card.diagnosis.remedies if way.flag and way.diff), None)
+    unit = parse_unit_file((changed_unit(computed, unit_text) if computed else None) or unit_text)
+    model, *words = unit.serve_arguments
+    given: dict[str, Any] = {"model": model, "extra_args": []}
+    for flag, *values in group_by_flag(words):
+        name = _PARAMETERS.get(flag)
+        if name is None:
+            given["extra_args"] += [flag, *values]
+        else:
+            given[name] = _number(" ".join(values)) if name != "served_model_name" else " ".join(values)
+    gpus = unit.environment.get("CUDA_VISIBLE_DEVICES", "")
+    given["gpus"] = [int(word) for word in gpus.split(",") if word.strip().isdecimal()]
+    return given
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.isdecimal() else float(text)
 
 
 @contextmanager

@@ -98,6 +98,7 @@ def assert_one_door(runs_dir, capsys):
     assert verdict["cause"].startswith("gpu-memory/")
     assert {"confidence", "summary", "evidence", "remedies", "changed", "seen_before", "record"} <= set(verdict)
     assert verdict["next"].startswith("opslib run 30-launch -p host=rehearsal")
+    assert "-p model=/" in verdict["next"]
     assert call(["investigate", "rehearsal", UNIT, "--invocation", "0", "--runs-dir", str(runs_dir)]) == 2
     told = capsys.readouterr().out
     assert "Ways out:" in told
