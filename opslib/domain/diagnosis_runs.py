@@ -46,7 +46,7 @@ def judge_run(run: Run) -> RunVerdict:
     matches = matches_of(run)
     signs = {position for position, line in enumerate(run.lines) if _is_failure(line)}
     signs |= {match.position for match in matches if not match.signature.warns and _is_sign(run, match)}
-    successes = {position for position, line in enumerate(run.lines) if _is_success(line)}
+    successes = _successes(run)
     stop = _stop_on_request(run, signs, successes)
     failures = [position for position in signs if stop is None or position < stop]
     success = max((position for position in successes if stop is None or position < stop), default=-1)
@@ -83,6 +83,18 @@ def _is_sign(run: Run, match: Match) -> bool:
         is_ours = bool(run.unit) and run.unit in line.text
         return "kill" in line.text.lower() and (is_ours or bool(words("ours").search(line.text)))
     return line.voice in {"program", "systemd"} and match.tier < 4
+
+
+def _successes(run: Run) -> set[int]:
+    """Where something worked; an answer that is only logged after its server has finished is none."""
+    found: set[int] = set()
+    is_over = False
+    for position, line in enumerate(run.lines):
+        if line.voice == "program" and "server process [" in line.text:
+            is_over = "Finished server process [" in line.text
+        elif not is_over and _is_success(line):
+            found.add(position)
+    return found
 
 
 def _is_success(line: Line) -> bool:

@@ -22,7 +22,7 @@ DECIDING = {
 @pytest.mark.parametrize("dead", DECIDING)
 def test_an_answer_after_the_death_hides_nothing(dead: str) -> None:
     """A completion that is logged after the deciding line is no sign that the engine came back."""
-    lines = [READY, ANSWER, DECIDING[dead], ANSWER, *DEAD, "INFO:     Shutting down"]
+    lines = [READY, ANSWER, DECIDING[dead], ANSWER, *DEAD, "INFO:     Finished server process [115]", ANSWER]
     diagnosis = diagnose(parse_input("\n".join(lines), "text"))
     assert diagnosis.cause == "process/died-silently"
     assert diagnosis.evidence[0].line == 2
