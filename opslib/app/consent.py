@@ -14,13 +14,8 @@ CONSENT_ON_REHEARSAL = "the rehearsal host is for practice: no consent needed"
 CONSENT_BY_BUTTON = "consented by the operator"
 
 
-async def ask_consent(run: Run, question: str, *, allowed_by: str = "") -> str | None:
-    """How the change was consented to, or None where the operator said no.
-
-    `allowed_by` names a parameter that already allows this change. Headless without any of these raises ConsentMissing.
-    """
-    if allowed_by:
-        return f"allowed by the parameter {allowed_by}"
+async def ask_consent(run: Run, question: str) -> str | None:
+    """How a planned change was consented to, or None where the operator said no; headless without: ConsentMissing."""
     if run.parameters.consent == "given":
         return CONSENT_BY_PARAMETER
     if run.is_headless:
@@ -29,8 +24,12 @@ async def ask_consent(run: Run, question: str, *, allowed_by: str = "") -> str |
         raise ConsentMissing(
             f"{question} Nobody is there to ask", host=run.alias, hint="pass -p consent=given, or run it in JupyterLab"
         )
-    is_agreed = await _ask_with_buttons(question)
-    return CONSENT_BY_BUTTON if is_agreed else None
+    return await ask_operator(question)
+
+
+async def ask_operator(question: str) -> str | None:
+    """How a person consented by a button, or None where they said no; no parameter answers for them."""
+    return CONSENT_BY_BUTTON if await _ask_with_buttons(question) else None
 
 
 async def _ask_with_buttons(question: str) -> bool:

@@ -11,7 +11,7 @@ from opslib.app.run import begin_run
 from opslib.app.sections import crash, remedies
 from opslib.app.sections.install import confirm, install, plan_unit
 from opslib.app.sections.launch import launch
-from opslib.app.sections.overall import identify
+from opslib.app.sections.overall import identify, what_is_left
 from opslib.cli.main import call
 from opslib.domain.states import State
 from opslib.domain.unit_change import Change
@@ -25,7 +25,7 @@ def section(record, name):
     return next(entry for entry in record["sections"] if entry["name"] == name)
 
 
-@pytest.mark.parametrize("name", ["graphs-oom", "utilization-too-low", "kv-too-small", "port-moved"])
+@pytest.mark.parametrize("name", ["utilization-too-low"])  # the others: tests/test_scenarios.py
 def test_the_loop_closes_by_itself(name, tmp_path):
     """In at most two tries, allowed by the list of causes alone; the new process is proven to run the change."""
     scenario = load_scenario(name)
@@ -61,6 +61,18 @@ def crashed(tmp_path, monkeypatch):
     asyncio.run(launch(run))
     crash.investigate(run)
     return run
+
+
+def test_consent_does_not_cover_a_remedy(crashed):
+    """consent=given answers for the plan that was shown; a remedy needs its cause in apply_remedies, or a click."""
+    before = read_unit_text(crashed.host, UNIT)
+    crashed.parameters = crashed.parameters.model_copy(update={"apply_remedies": []})
+    asyncio.run(crash.remedy(crashed))
+    result = crashed.results["remedy"]
+    assert result.state is State.CRITICAL
+    assert "apply_remedies" in result.summary
+    assert read_unit_text(crashed.host, UNIT) == before
+    assert what_is_left(crashed, crashed.judge())[1].startswith(f"Undo everything: sudo systemctl stop {UNIT} && ")
 
 
 def test_what_makes_it_worse_is_taken_back(crashed, monkeypatch, tmp_path, capsys):

@@ -95,7 +95,7 @@ def install(run: Run) -> Answer:
 
 def install_answer(run: Run, report: ApplyReport) -> Answer:
     """What applying did, as a section's answer."""
-    run.answers.setdefault("undo", []).extend(report.undo)
+    run.answers["undo"] = [*report.undo, *run.answers.get("undo", [])]  # the last change is undone first
     rows = [(step.title, step.state, step.detail) for step in report.steps]
     failed = next((step for step in report.steps if step.state is not State.OK), None)
     done = f"{len(report.steps)} steps done and verified" if report.steps else "nothing had to change"

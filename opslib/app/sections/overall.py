@@ -3,9 +3,10 @@
 from opslib.app.drill import is_drill
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
-from opslib.domain.states import State
+from opslib.domain.states import Outcome, State
 from opslib.views.panels import answer_panel
 from opslib.views.shown import Shown
+from opslib.views.theme import note
 from opslib.workflow.facts import gather_identity
 
 
@@ -34,7 +35,24 @@ def outcome(run: Run) -> Shown:
     run.finish(verdict)
     rows = [(entry.name, entry.state) for entry in run.record.sections]
     shown = answer_panel(run.alias, verdict.state, verdict.reason, rows=rows, columns=("section", "state"))
+    for line in what_is_left(run, verdict):
+        shown = Shown(shown.html + note(line), f"{shown.text}\n{line}")
+        run.tell("line", line, section="outcome")
     record = f"Record: runs/{run.folder.path.name}"
     if is_drill(run.alias):
         record += f". What this drill was: opslib drill --reveal {run.alias.partition(':')[2]}"
     return Shown(shown.html + f"<p>{record}</p>", f"{shown.text}\n{record}")
+
+
+def what_is_left(run: Run, verdict: Outcome) -> list[str]:
+    """What a run that changed the host leaves there, and how an operator stops, keeps and undoes it."""
+    undo: list[str] = run.answers.get("undo", [])
+    if not undo:
+        return []
+    stop = f"sudo systemctl stop {run.parameters.unit}"
+    last = dict.fromkeys(reversed(undo))  # each command once, a daemon-reload after all others
+    everything = " && ".join([stop, *reversed(last)])
+    left = f"Not started after a reboot: sudo systemctl enable {run.parameters.unit} changes that."
+    if verdict.state is not State.OK:
+        left = f"{run.parameters.unit} stays installed, and systemd may start it again: {stop}"
+    return [left, f"Undo everything: {everything}"]

@@ -1,6 +1,6 @@
 """The change that cures a cause: computed, shown, consented to, applied, and taken back where it made things worse."""
 
-from opslib.app.consent import ask_consent
+from opslib.app.consent import ask_operator
 from opslib.app.run import Run, SectionResult
 from opslib.app.screen import Screen
 from opslib.app.section import Answer
@@ -19,6 +19,7 @@ from opslib.workflow.install import ApplyReport, apply_plan, read_unit_text
 from opslib.workflow.investigate import Evidence
 from opslib.workflow.repair import plan_change, propose_end, roll_back
 
+ALLOWED = "allowed by the parameter apply_remedies"
 _HELD = ("gpu-memory/held-by-another", "gpu-memory/free-below-budget")
 
 
@@ -52,7 +53,7 @@ async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
     if n_restarts >= run.parameters.max_restarts:
         return no_remedy(run, diagnosis, f"the budget of {run.parameters.max_restarts} relaunches is used up")
     is_allowed = diagnosis.cause in run.parameters.apply_remedies
-    if change.is_delicate and run.is_headless and not is_allowed:
+    if run.is_headless and not is_allowed:
         return no_remedy(
             run, diagnosis, f"{change.words} would do: allow it by -p apply_remedies='[\"{diagnosis.cause}\"]'"
         )
@@ -61,7 +62,7 @@ async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
     text = f"{change.words}: {change.reason}"
     run.tell("diff", text, section="remedy", lines=plan.diff.splitlines())
     Screen().paint(plan_panel(run.alias, text, shown_diff(plan), [f"Costs: {change.cost}", f"Check: {change.check}"]))
-    agreed = await ask_consent(run, f"Apply {change.words}?", allowed_by="apply_remedies" if is_allowed else "")
+    agreed = ALLOWED if is_allowed else await ask_operator(f"Apply {change.words}?")
     if agreed is None:
         raise ConsentMissing("the operator did not consent to the remedy", hint="run this cell again to be asked again")
     report = apply_plan(run.host, plan)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from opslib.app.binding import is_rehearsal_alias
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
@@ -27,8 +28,10 @@ from opslib.views.survey import (
     units_sentence,
     units_table,
 )
+from opslib.views.theme import note
 
 RUNBOOK = "00-survey-hosts"
+ONLY_PRACTICE = "only the rehearsal host was asked; -p 'hosts=[all]' asks every host of hosts.toml"
 
 
 class SurveyRun(Run):
@@ -69,15 +72,16 @@ def begin_survey(namespace: Mapping[str, Any]) -> SurveyRun:
 @section("identify")
 def identify_hosts(run: Run) -> Answer:
     """Who answers under each alias; everything else is asked in the same round trip."""
-    surveys = survey_hosts(run.parameters.aliases, on_survey=lambda survey: _tell(run, survey))
+    surveys = survey_hosts(chosen_aliases(run.parameters.aliases), on_survey=lambda survey: _tell(run, survey))
     run.answers["surveys"] = surveys
     answered = {survey.host: survey.who for survey in surveys if survey.is_reached}
     run.record = run.record.model_copy(update={"answered": answered})
     n_silent = len(surveys) - len(answered)
-    summary = f"{len(answered)} of {len(surveys)} hosts answered"
-    return SectionResult(
-        state=State.UNKNOWN if n_silent else State.OK, summary=summary, value=answered
-    ), answered_table(surveys)
+    summary = _said(run, f"{len(answered)} of {len(surveys)} hosts answered")
+    shown = answered_table(surveys)
+    if _is_practice(run):
+        shown = Shown(shown.html + note(ONLY_PRACTICE), f"{shown.text}\n\n{ONLY_PRACTICE}")
+    return SectionResult(state=State.UNKNOWN if n_silent else State.OK, summary=summary, value=answered), shown
 
 
 @section("hosts")
@@ -122,7 +126,7 @@ def show_attention(run: Run) -> Answer:
         if check.state is not State.OK
     ]
     state = worst(survey.state for survey in surveys_of(run))
-    return _answer(state, hosts_sentence(surveys_of(run)), found, attention(surveys_of(run)))
+    return _answer(state, _said(run, hosts_sentence(surveys_of(run))), found, attention(surveys_of(run)))
 
 
 def surveys_of(run: Run) -> Sequence[HostSurvey]:
@@ -137,6 +141,15 @@ def all_checks(run: Run) -> Shown:
     """Every topic of every host, as it was judged."""
     panels = [checks_table(survey) for survey in surveys_of(run)]
     return Shown("".join(panel.html for panel in panels), "\n\n".join(panel.text for panel in panels))
+
+
+def _is_practice(run: Run) -> bool:
+    return all(is_rehearsal_alias(survey.host) for survey in surveys_of(run))
+
+
+def _said(run: Run, sentence: str) -> str:
+    """The sentence, and where nothing real was asked that too: a timer's record must not look like the hosts' own."""
+    return f"{sentence}; {ONLY_PRACTICE}" if _is_practice(run) else sentence
 
 
 def _answer(state: State, summary: str, value: Any, shown: Shown) -> Answer:
