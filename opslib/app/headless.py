@@ -14,7 +14,8 @@ import opslib.errors
 from opslib.app.binding import check_alias
 from opslib.app.catalogue import find_runbook
 from opslib.app.kernel import KernelControl, execute_runbook
-from opslib.domain.parameters import RunParameters, validate_parameters
+from opslib.app.survey import chosen_aliases
+from opslib.domain.parameters import RunParameters, SurveyHostsParameters, validate_parameters
 from opslib.domain.record import RunRecord, new_record
 from opslib.domain.redaction import redact
 from opslib.domain.states import Outcome, State
@@ -56,8 +57,7 @@ def run_headless(
     name, notebook = find_runbook(runbook)
     parameters = validate_parameters(name, given)
     secrets = reference_secrets(parameters.references)
-    for alias in parameters.aliases:
-        check_alias(alias)
+    _check_aliases(parameters)
     started_at = datetime.now(UTC)
     named = (parameters.recorded_host, parameters.recorded_unit, name)
     folder = RunFolder.create(runs_dir, *named, started_at, secrets=secrets)
@@ -70,6 +70,14 @@ def run_headless(
     _export(folder, on_event)
     assert record.outcome is not None
     return RunResult(record.outcome, folder.path, record.shown_exit_code, record)
+
+
+def _check_aliases(parameters: RunParameters) -> None:
+    if isinstance(parameters, SurveyHostsParameters):  # one that may say `all`
+        chosen_aliases(parameters.aliases)
+        return
+    for alias in parameters.aliases:
+        check_alias(alias)
 
 
 def _chosen(parameters: RunParameters, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 from opslib.app.binding import REHEARSAL, check_alias, open_bound_host
+from opslib.domain.parameters import ALL_HOSTS
 from opslib.domain.survey import HostSurvey, unreached
-from opslib.errors import OpslibError, Refused
+from opslib.errors import OpslibError, Refused, UnknownName
 from opslib.hosts.inventory import load_inventory
 from opslib.workflow.survey import survey_host
 
@@ -24,13 +25,25 @@ def known_aliases() -> tuple[str, ...]:
 def chosen_aliases(given: Sequence[str], *, is_all: bool = False) -> tuple[str, ...]:
     """The hosts to look over: those given, with `is_all` all; without either the inventory's, else the rehearsal host.
 
-    Raises UnknownName, with the nearest name, before any host is contacted.
+    `all` among those given stands for every host of hosts.toml. Raises UnknownName, with the nearest name, or
+    BadParameter for a hosts.toml that can't be read, before any host is contacted.
     """
+    given = _spelt_out(given)
     for alias in given:
         check_alias(alias)
     if is_all:
         return tuple(dict.fromkeys([*given, *known_aliases()]))
     return tuple(dict.fromkeys(given)) or tuple(load_inventory().hosts) or (REHEARSAL,)
+
+
+def _spelt_out(given: Sequence[str]) -> Sequence[str]:
+    if ALL_HOSTS not in given:
+        return given
+    inventory = load_inventory()
+    if not inventory.hosts:
+        where = "no hosts.toml was found" if inventory.path is None else f"{inventory.path} names no host"
+        raise UnknownName(f"{ALL_HOSTS!r} means no host: {where}", hint="write [hosts.ALIAS] and an address into it")
+    return [name for alias in given for name in (inventory.hosts if alias == ALL_HOSTS else (alias,))]
 
 
 def survey_hosts(

@@ -32,6 +32,8 @@ Concurrency = Annotated[int, Field(ge=1, le=1024)]
 VariableName = Annotated[str, Field(pattern=VARIABLE)]
 VariableValue = Annotated[str, Field(max_length=4096, pattern=MAYBE_LINE)]
 
+ALL_HOSTS = "all"  # among the hosts of a survey: every one of hosts.toml
+
 # Flags that have a parameter of their own, so that `extra_args` can't say the opposite.
 _OWN_FLAGS = {
     "--host": None,
@@ -198,12 +200,19 @@ class LevelParameters(BaseModel):
 class SurveyHostsParameters(RunParameters):
     """Parameters of `00-survey-hosts`."""
 
-    hosts: list[Alias] = Field(["rehearsal"], min_length=1, max_length=256, description="aliases of hosts.toml")
+    hosts: list[Alias] = Field(
+        ["rehearsal"], min_length=1, max_length=256, description='aliases of hosts.toml; ["all"]: every one of them'
+    )
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """The hosts, each once, in the order given."""
+        """The hosts, each once, in the order given; `all` stands as it was given."""
         return tuple(dict.fromkeys(self.hosts))
+
+    @property
+    def recorded_host(self) -> str:
+        """The one host's name; a number of hosts; all of them."""
+        return "all-hosts" if ALL_HOSTS in self.hosts else super().recorded_host
 
 
 class VerifyDownloadParameters(LevelParameters, ModelParameters, Parameters):

@@ -5,9 +5,12 @@ import threading
 
 import pytest
 
+from opslib.app.headless import run_headless
+from opslib.app.sections.survey import ONLY_PRACTICE
 from opslib.app.survey import chosen_aliases, survey_hosts
+from opslib.domain.parameters import validate_parameters
 from opslib.domain.states import State
-from opslib.errors import UnknownName
+from opslib.errors import Refused, UnknownName
 from opslib.views.survey import WIDTH, hosts_table
 from tests.domain.test_survey import reading
 from tests.fakes import FakeHost, answered
@@ -35,6 +38,33 @@ def test_aliases_are_checked_before_any_host_is_contacted(tmp_path, monkeypatch)
         chosen_aliases(("gpu-aa",))
     (tmp_path / "hosts.toml").write_text("")
     assert chosen_aliases(()) == ("rehearsal",)
+
+
+def test_all_stands_for_every_host_of_the_inventory(tmp_path, monkeypatch):
+    """`hosts=["all"]` is the inventory as it is now; a hosts.toml that is broken, empty or absent is refused."""
+    path = tmp_path / "hosts.toml"
+    monkeypatch.setenv("OPSLIB_HOSTS", str(path))
+    path.write_text('[hosts.gpu-a]\naddress = "192.0.2.1"\n[hosts.gpu-b]\naddress = "192.0.2.2"\n')
+    assert chosen_aliases(("all",)) == ("gpu-a", "gpu-b")
+    assert chosen_aliases(("gpu-b", "all", "rehearsal")) == ("gpu-b", "gpu-a", "rehearsal")
+    assert validate_parameters("00-survey-hosts", {"hosts": ["all"]}).recorded_host == "all-hosts"
+    for text, said in (("", "names no host"), ("[hosts.gpu-a", "is no TOML"), ("[hosts.a]\naddress = 1", "address")):
+        path.write_text(text)
+        with pytest.raises(Refused, match=said):
+            run_headless("00-survey-hosts", {"hosts": ["all"]}, runs_dir=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_says_when_only_the_rehearsal_host_was_asked(tmp_path, monkeypatch, rehearsal):
+    """The default asks nobody real, and its outcome says so; with `all` it is about the inventory's hosts."""
+    monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
+    write_inventory(tmp_path / "hosts.toml", {"practice": rehearsal.settings})
+    default = run_headless("00-survey-hosts", {}, runs_dir=tmp_path / "runs").record
+    assert default.outcome.reason.endswith(ONLY_PRACTICE)
+    assert default.sections[0].summary.endswith(ONLY_PRACTICE)
+    everything = run_headless("00-survey-hosts", {"hosts": ["all"]}, runs_dir=tmp_path / "runs").record
+    assert list(everything.answered) == ["practice"]
+    assert ONLY_PRACTICE not in everything.outcome.reason
 
 
 @pytest.fixture
