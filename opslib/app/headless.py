@@ -142,7 +142,8 @@ def _closed(folder: RunFolder, error: BaseException | None, control: KernelContr
     if control.stopped_by:
         if record.outcome is not None:
             return record
-        return record.interrupted(f"interrupted by {control.stopped_by} after {last}", now)
+        where = _running_section(folder) or f"after {last}"
+        return record.interrupted(f"interrupted by {control.stopped_by} {where}{_left_on_host(record)}", now)
     if record.outcome is not None:
         return record
     name, sentence = _one_line(error, folder.secrets)
@@ -151,8 +152,33 @@ def _closed(folder: RunFolder, error: BaseException | None, control: KernelContr
     reason = f"the runbook ended after {last}: {sentence}" if error else f"the runbook ended after {last}, undecided"
     outcome = Outcome(state=State.UNKNOWN, reason=reason)
     if name == "DeadKernelError":
-        return record.interrupted(f"the kernel died after {last}", now)
-    return record.finished(outcome, now).model_copy(update={"exit_code": code})
+        return record.interrupted(f"the kernel died after {last}{_left_on_host(record)}", now)
+    return record.finished(outcome, now, exit_code=code)
+
+
+def _running_section(folder: RunFolder) -> str:
+    """The words "during NAME" for the section that had begun and not ended; "" where none had."""
+    begun = ""
+    for event in folder.events():
+        if event.get("kind") == "section-started":
+            begun = str(event.get("section", ""))
+        elif event.get("kind") == "section-ended" and event.get("section") == begun:
+            begun = ""
+    return f"during {begun}" if begun else ""
+
+
+def _left_on_host(record: RunRecord) -> str:
+    """What an interrupted run leaves there: a unit that was installed may be running, and how both are undone."""
+    undo = [
+        command
+        for section in reversed(record.sections)
+        if isinstance(section.value, dict) and section.name in {"install", "remedy"}
+        for command in section.value.get("undo") or (section.value.get("applied") or {}).get("undo") or ()
+    ]
+    if not undo:
+        return ""
+    stop = f"sudo systemctl stop {record.unit}"
+    return f"; {record.unit} is installed and may be running: {stop}; undo: {' && '.join(undo)}"
 
 
 def _one_line(error: BaseException | None, secrets: tuple[str, ...]) -> tuple[str, str]:

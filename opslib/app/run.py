@@ -94,8 +94,8 @@ class Run:
         code = stopper.exit_code if stopper else None
         causes = [result.cause for result in self.results.values() if result.cause]
         cause = stopper.cause if stopper else causes[-1] if causes else None
-        self.record = self.record.finished(outcome, datetime.now(UTC))
-        self.record = self.record.model_copy(update={"exit_code": code, "cause": cause})
+        self.record = self.record.finished(outcome, datetime.now(UTC), exit_code=code)
+        self.record = self.record.model_copy(update={"cause": cause})
         self.folder.write_record(self.record)
         self.tell("outcome", outcome.reason, state=outcome.state)
 

@@ -44,7 +44,7 @@ class RunRecord(Value):
     outcome: Outcome | None = None
     cause: str | None = None  # the failure catalogue's id of what stopped the run, or of what was cured
     status: Literal["running", "finished", "interrupted"] = "running"
-    exit_code: int | None = None  # where it isn't the outcome's own: 4 for a refusal
+    exit_code: int | None = None  # the outcome's own, or 4 for a refusal; None while it runs
 
     @property
     def is_ended(self) -> bool:
@@ -68,14 +68,18 @@ class RunRecord(Value):
             sections.append(section)
         return self.model_copy(update={"sections": tuple(sections)})
 
-    def finished(self, outcome: Outcome, ended_at: datetime) -> "RunRecord":
-        """The record of a run that came to an outcome."""
-        return self.model_copy(update={"outcome": outcome, "ended_at": ended_at, "status": "finished"})
+    def finished(self, outcome: Outcome, ended_at: datetime, *, exit_code: int | None = None) -> "RunRecord":
+        """The record of a run that came to an outcome; its exit code is the outcome's own unless one is given."""
+        return self._ended("finished", outcome, ended_at, outcome.state.exit_code if exit_code is None else exit_code)
 
     def interrupted(self, reason: str, ended_at: datetime | None) -> "RunRecord":
         """The record of a run that was ended from outside; its outcome stays unknown."""
         outcome = Outcome(state=State.UNKNOWN, reason=reason)
-        return self.model_copy(update={"outcome": outcome, "ended_at": ended_at, "status": "interrupted"})
+        return self._ended("interrupted", outcome, ended_at, outcome.state.exit_code)
+
+    def _ended(self, status: str, outcome: Outcome, ended_at: datetime | None, exit_code: int) -> "RunRecord":
+        ended = {"status": status, "outcome": outcome, "ended_at": ended_at, "exit_code": exit_code}
+        return self.model_copy(update=ended)
 
 
 def new_record(

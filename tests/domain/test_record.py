@@ -34,7 +34,15 @@ def test_exit_code_is_the_outcomes_unless_refused():
     ended = record().finished(Outcome(state=State.CRITICAL, reason=""), NOW)
     assert record().shown_exit_code == 3
     assert ended.shown_exit_code == 2
-    assert ended.model_copy(update={"exit_code": 4}).shown_exit_code == 4
+    assert record().finished(ended.outcome, NOW, exit_code=4).shown_exit_code == 4
+
+
+def test_ended_record_holds_its_exit_code():
+    """Whatever the end, record.json says the exit code; only a run that goes on has none."""
+    ends = [record().finished(Outcome(state=state, reason=""), NOW) for state in State]
+    assert [ended.exit_code for ended in ends] == [0, 1, 2, 3]
+    assert record().interrupted("by SIGINT", NOW).exit_code == 3
+    assert record().exit_code is None
 
 
 def test_interrupted_run_is_unknown():
