@@ -215,6 +215,8 @@ def judge(evidence: Evidence, *, port: int | None = None) -> Diagnosis:
     """
     entries = merge_by_time(evidence.journal, evidence.kernel)
     status = evidence.status
+    if status is not None and not status.is_installed and not evidence.journal:
+        return Diagnosis(cause="unknown", confidence="low", summary=_no_such_unit(evidence.unit))
     is_same = status is not None and status.invocation_id in {"", evidence.invocation_id}
     diagnosis = diagnose(entries, status=status if is_same else None)
     if diagnosis.cause == _PORT_IN_USE:
@@ -224,6 +226,12 @@ def judge(evidence: Evidence, *, port: int | None = None) -> Diagnosis:
             diagnosis, _HELD, " ".join(_holds(process, evidence) for process in evidence.foreign_gpu_processes)
         )
     return diagnosis.model_copy(update={"summary": f"{diagnosis.summary} {quote_decisive(diagnosis)}".rstrip()})
+
+
+def _no_such_unit(unit: str) -> str:
+    """Where to look for the right name, as nothing can be said about this one."""
+    way = "`opslib survey HOST` lists the engine units, `systemctl list-units --all` every one"
+    return f"systemd knows no unit {unit_name(unit)}, and the journal has no line of it. Next: check the name; {way}."
 
 
 def _with(diagnosis: Diagnosis, cause: str, who: str) -> Diagnosis:

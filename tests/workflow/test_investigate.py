@@ -112,3 +112,13 @@ def test_a_stranger_on_the_gpu_is_named(host):
     assert found.diagnosis.cause == "gpu-memory/held-by-another"
     assert "python3 holds 40.0 GiB of GPU 0. Its process id is 77." in found.diagnosis.summary
     assert [process.pid for process in found.evidence.foreign_gpu_processes] == [77]
+
+
+def test_unit_that_systemd_does_not_know_is_said():
+    """A name that systemd doesn't know, without lines, is unknown: it is said by name, with the next step."""
+    known_nothing = "Id=nosuch.service\nLoadState=not-found\nActiveState=inactive\nSubState=dead\n"
+    host = FakeHost({("journalctl",): "", show_unit_command("nosuch"): known_nothing, ("systemctl", "cat"): ""})
+    found = investigate(host, "nosuch", None, has_gpus=False, clock=lambda: NOW).diagnosis
+    assert (found.cause, found.exit_code) == ("unknown", 3)
+    assert found.summary.startswith("systemd knows no unit nosuch.service")
+    assert "Next: check the name; `opslib survey HOST`" in found.summary
