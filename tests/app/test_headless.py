@@ -7,15 +7,18 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import nbformat
 import pytest
 
 from opslib.app import headless
-from opslib.domain.record import RunRecord
+from opslib.app.kernel import KernelControl
+from opslib.domain.record import RunRecord, SectionRecord
 from opslib.domain.states import State
 from opslib.errors import BadParameter, UnknownName
+from opslib.records.folder import RunFolder
 
 PARAMETERS = 'host = "rehearsal"\nunit = "vllm-minimax"\ninvocation = "-1"'
 RECORD = """
@@ -237,3 +240,20 @@ def test_record_names_no_place_of_this_machine(run, tmp_path):
     files = [path for path in result.folder.rglob("*") if path.is_file()]
     assert result.folder / "notebook.ipynb" in files
     assert not [path.name for path in files if str(tmp_path).encode() in path.read_bytes()]
+
+
+def test_an_interrupted_run_says_where_and_what_it_leaves(tmp_path):
+    """The section that was going on is named, and for an installed unit how it is stopped and undone."""
+    now = datetime.now(UTC)
+    folder = RunFolder.create(tmp_path, "gpu-a", "vllm-a", "90-deploy", now)
+    for kind, name in (("section-started", "install"), ("section-ended", "install"), ("section-started", "launch")):
+        folder.append_event({"kind": kind, "section": name})
+    install = SectionRecord(name="install", state=State.OK, value={"undo": ["sudo rm /u", "sudo x"]}, started_at=now)
+    folder.write_record(RunRecord(runbook="90-deploy", parameters={}, host="gpu-a", unit="vllm-a", started_at=now))
+    record = folder.read_record().with_section(install)
+    folder.write_record(record)
+    control = KernelControl()
+    control.stop("SIGINT")
+    reason = headless._closed(folder, None, control).outcome.reason
+    assert reason.startswith("interrupted by SIGINT during launch; vllm-a is installed and may be running: ")
+    assert reason.endswith("sudo systemctl stop vllm-a; undo: sudo rm /u && sudo x")
