@@ -18,8 +18,10 @@ class OpslibError(Exception):
 
     def __str__(self) -> str:
         where = f"{self.host}: " if self.host else ""
-        next_step = f" Next: {self.hint}" if self.hint else ""
-        return f"{where}{self.message}{next_step}"
+        if not self.hint:
+            return f"{where}{self.message}"
+        stop = "" if self.message.endswith((".", "!", "?", ":", ";", "…")) else "."
+        return f"{where}{self.message}{stop} Next: {self.hint}"
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows instead of a traceback: the one line that helps."""
@@ -70,3 +72,18 @@ class NoPythonOnHost(Refused):
 
 class ConsentMissing(Refused):
     """A change was planned but nobody consented to it."""
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong, in words without Python's own: no error number, no name of a codec.
+
+    >>> reason_of(FileNotFoundError(2, "No such file or directory", "x")), reason_of(TimeoutError())
+    ('No such file or directory', 'TimeoutError')
+    """
+    if isinstance(error, UnicodeError):
+        return "it is not UTF-8 text"
+    inner = getattr(error, "reason", None)  # urllib wraps what went wrong
+    if isinstance(inner, BaseException):
+        return reason_of(inner)
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or str(error) or type(error).__name__

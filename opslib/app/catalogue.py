@@ -48,7 +48,8 @@ def find_runbook(name: str) -> tuple[str, Path]:
     names = sorted({*runbooks, *RUNBOOKS})
     hint = nearest(wanted, names)
     if "did you mean" not in hint:  # the name without its number
-        hint = nearest(wanted, [known.partition("-")[2] for known in names])
+        by_words = nearest(wanted, [known.partition("-")[2] for known in names])
+        hint = by_words if "did you mean" in by_words else hint
     raise UnknownName(f"unknown runbook {name!r}{hint}")
 
 

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 from opslib.domain.digests import Expectation, parse_expectation
 from opslib.domain.host import Host
-from opslib.errors import BadParameter, CouldNotFindOut
+from opslib.errors import BadParameter, CouldNotFindOut, reason_of
 from opslib.workflow.verify import verify_checkpoint
 
 HUB = "hub:"
@@ -29,7 +29,7 @@ def load_expectation(given: str, host: Host, path: str) -> Expectation:
         try:
             return parse_expectation(Path(given).read_text("utf-8"), Path(given).name)
         except (OSError, UnicodeDecodeError) as error:
-            raise BadParameter(f"cannot read {given}: {error}") from error
+            raise BadParameter(f"cannot read {given}: {reason_of(error)}") from error
     repository, _, commit = given.removeprefix(HUB).partition("@")
     commit = commit or verify_checkpoint(host, path).commit or ""
     if not _COMMIT.fullmatch(commit):
@@ -55,7 +55,7 @@ def _from_hub(repository: str, commit: str) -> Expectation:
                 following = _NEXT.search(answer.headers.get("Link") or "")
         except (URLError, OSError, ValueError) as error:
             raise CouldNotFindOut(
-                f"the hub gave no listing of {repository} at {commit[:12]}: {error}",
+                f"the hub gave no listing of {repository} at {commit[:12]}: {reason_of(error)}",
                 hint="bring the listing as a file: --expect listing.json",
             ) from error
         url = following[1] if following else None

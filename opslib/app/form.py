@@ -1,6 +1,7 @@
 """A runbook's parameters as a form made from their schema; what is typed stands in the notebook's namespace at once."""
 
 import os
+import re
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -57,7 +58,7 @@ class ParameterForm:
             validate_parameters(self.runbook, self.values)
         except BadParameter as error:
             lines = [line.partition(":") for line in str(error).splitlines()]
-            return {name.partition(".")[0]: sentence.strip() for name, _, sentence in reversed(lines)}
+            return {re.split(r"[.\[]", name)[0]: sentence.strip() for name, _, sentence in reversed(lines)}
         return {}
 
     def type_in(self, name: str, text: str) -> None:

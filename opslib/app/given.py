@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from opslib.domain.parameters import takes_text
-from opslib.errors import BadParameter
+from opslib.errors import BadParameter, reason_of
 
 
 def read_given(runbook: str, files: Sequence[Path], assignments: Iterable[str]) -> dict[str, Any]:
@@ -31,9 +31,9 @@ def _from_file(file: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise BadParameter(f"{file}: can't be read: {error}") from error
+        raise BadParameter(f"{file}: can't be read: {reason_of(error)}") from error
     except yaml.YAMLError as error:
-        raise BadParameter(f"{file}: no YAML: {' '.join(str(error).split())}") from error
+        raise BadParameter(f"{file}: no YAML: {_place_of(error)}") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
@@ -48,4 +48,14 @@ def read_value(runbook: str, name: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise BadParameter(f"{name}: {text!r} is no YAML value: {' '.join(str(error).split())}") from error
+        raise BadParameter(f"{name}: {text!r} is no YAML value: {_place_of(error)}") from error
+
+
+def _place_of(error: yaml.YAMLError) -> str:
+    """Line and column, both from 1, and what is wrong there; a control character has a position only."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is not None:
+        return f"line {mark.line + 1}, column {mark.column + 1}: {problem or 'not understood'}"
+    position = getattr(error, "position", None)
+    where = f"character {position + 1}: " if isinstance(position, int) else ""
+    return f"{where}{getattr(error, 'reason', None) or 'not understood'}"

@@ -24,13 +24,16 @@ _FORMS = {
 LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION, MAYBE_ALIAS, MAYBE_UNIT = _FORMS
 
 
+GOOD_MATCH = 0.6  # a worse one is a wild guess: "launch" for "nosuch"
+
+
 def nearest(name: str, known: Sequence[str]) -> str:
     """The end of a sentence that offers the nearest known name, or all of them.
 
     >>> nearest("prot", ["port", "host"]), nearest("x", ["port", "host"])
     ('; did you mean port?', '; known: port, host')
     """
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    close = get_close_matches(name, known, n=1, cutoff=GOOD_MATCH)
     return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}" if known else ""
 
 
@@ -57,7 +60,7 @@ def problems_of(error: ValidationError, runbook: str, known: Sequence[str]) -> I
     """One sentence for each problem that pydantic found; never the value of something that says secret."""
     for detail in error.errors(include_url=False):
         place = [str(part) for part in detail["loc"]]
-        name = ".".join(part for part in place if part != "[key]")
+        name = _dotted(detail["loc"])
         if detail["type"] == "extra_forbidden":
             yield f"{name}: unknown parameter of {runbook}{nearest(name, known)}"
         elif detail["type"] == "value_error":
@@ -65,6 +68,16 @@ def problems_of(error: ValidationError, runbook: str, known: Sequence[str]) -> I
             yield f"{name}: {sentence}" if name else sentence
         else:
             yield f"{name}: {_expectation(detail)}, not {_shown(place, detail['input'])}"
+
+
+def _dotted(place: Sequence[int | str]) -> str:
+    """A place in a value as it would be written.
+
+    >>> _dotted(("apply_remedies", 0)), _dotted(("environment", "A", "[key]"))
+    ('apply_remedies[0]', 'environment.A')
+    """
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in place if part != "[key]"]
+    return "".join(parts).removeprefix(".")
 
 
 def _expectation(detail: ErrorDetails) -> str:

@@ -19,7 +19,7 @@ from paramiko.ssh_exception import (
 )
 
 from opslib.domain.host import HostSettings
-from opslib.errors import BadParameter, HostKeyRefused, HostUnreachable, OpslibError, PrivilegeRefused
+from opslib.errors import BadParameter, HostKeyRefused, HostUnreachable, OpslibError, PrivilegeRefused, reason_of
 
 CONNECT_TIMEOUT_S = 10
 KEEPALIVE_S = 15
@@ -153,8 +153,8 @@ def _translated(error: Exception, connection: Connection, settings: HostSettings
         )
     for kinds, message, hint in _UNREACHABLE:
         if isinstance(error, kinds):
-            return HostUnreachable(f"{message} ({where}: {_reason(error)})", host=alias, hint=hint)
-    return HostUnreachable(f"no connection to {where}: {_reason(error)}", host=alias, hint="try `ssh -v` by hand")
+            return HostUnreachable(f"{message} ({where}: {reason_of(error)})", host=alias, hint=hint)
+    return HostUnreachable(f"no connection to {where}: {reason_of(error)}", host=alias, hint="try `ssh -v` by hand")
 
 
 _UNREACHABLE: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
@@ -164,10 +164,6 @@ _UNREACHABLE: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, st
     (ChannelException, "the jump host could not reach it", "try it from the jump host"),
     ((SSHException, EOFError), "no SSH connection came about", "does sshd answer on this port?"),
 )
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
 
 
 def _changed_key(error: BadHostKeyException, connection: Connection, settings: HostSettings) -> HostKeyRefused:

@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from opslib.domain.host import HostSettings
+from opslib.domain.problems import GOOD_MATCH, nearest
 from opslib.domain.states import Value
-from opslib.errors import BadParameter, UnknownName
+from opslib.errors import BadParameter, UnknownName, reason_of
 
 
 class Inventory(Value):
@@ -51,9 +52,9 @@ def load_inventory(path: Path | None = None) -> Inventory:
         return Inventory()
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadParameter(f"cannot read {path}: {error.strerror}", hint="see $OPSLIB_HOSTS") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadParameter(f"cannot read {path}: {reason_of(error)}", hint="see $OPSLIB_HOSTS") from error
+    except tomllib.TOMLDecodeError as error:
         raise BadParameter(f"{path} is no TOML: {error}") from error
     unknown = [key for key in document if key != "hosts"]
     tables = document.get("hosts", {})
@@ -66,16 +67,19 @@ def load_inventory(path: Path | None = None) -> Inventory:
 def _settings(alias: str, table: Any, path: Path) -> HostSettings:
     if not isinstance(table, dict):
         raise BadParameter(f"{path}: [hosts.{alias}] is no table", hint='write [hosts.ALIAS] and address = "..."')
+    known = [name for name in HostSettings.model_fields if name != "alias"]
+    for key in table:  # before the types: a misspelt key is also one that is missing
+        if key not in known:
+            raise BadParameter(f"{path}: [hosts.{alias}]: unknown key {key!r}{nearest(key, known)}")
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in table.items()}
     try:
-        return HostSettings.model_validate({**table, "alias": alias})
+        return HostSettings.model_validate({**given, "alias": alias}, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        hint = _nearest(field, HostSettings.model_fields, "fields") if first["type"] == "extra_forbidden" else ""
-        said = "unknown field" if hint else first["msg"]
-        raise BadParameter(f"{path}: [hosts.{alias}] {field}: {said}", hint=hint) from error
+        raise BadParameter(f"{path}: [hosts.{alias}] {field}: {first['msg']}") from error
 
 
 def _nearest(name: str, known: Mapping[str, object], what: str) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=1, cutoff=GOOD_MATCH)
     return f"did you mean {close[0]!r}?" if close else f"{what}: {', '.join(known) or 'none'}"

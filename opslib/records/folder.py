@@ -15,7 +15,7 @@ from typing import Any
 
 from opslib.domain.record import RunRecord
 from opslib.domain.redaction import redact, redact_value
-from opslib.errors import CouldNotFindOut, UnknownName
+from opslib.errors import CouldNotFindOut, Refused, UnknownName, reason_of
 from opslib.records.secrets import environment_secrets
 
 RECORD_FILE = "record.json"
@@ -45,7 +45,7 @@ class RunFolder:
         *,
         secrets: Iterable[str] = (),
     ) -> "RunFolder":
-        """A new, empty folder; a name that is taken gets a number. Raises CouldNotFindOut where it can't be made."""
+        """A new, empty folder; a name that is taken gets a number. Raises Refused where it can't be made."""
         stamp = started_at.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
         name = "-".join(filter(None, (stamp, safe_name(host), safe_name(unit), safe_name(runbook))))
         for number in range(1, 1000):
@@ -55,7 +55,7 @@ class RunFolder:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise CouldNotFindOut(f"the record folder {path} could not be made: {error.strerror}") from error
+                raise _not_made(runs_dir, path, error) from error
             return cls(path.resolve(), secrets=secrets)
         raise CouldNotFindOut(f"no free name for a record {name} in {runs_dir}")
 
@@ -153,6 +153,14 @@ def atomic_write(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _not_made(runs_dir: Path, path: Path, error: OSError) -> Refused:
+    """Which part of the way to a record folder is in the way."""
+    there = next((part for part in (path, *path.parents) if os.path.lexists(part)), path)
+    what = f"{there} is no directory" if not there.is_dir() else f"in {there}: {reason_of(error)}"
+    hint = "give a directory that this login may write with --runs-dir or $OPSLIB_RUNS"
+    return Refused(f"--runs-dir {runs_dir}: the record folder could not be made: {what}", hint=hint)
 
 
 def safe_name(text: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from opslib.domain.redaction import says_secret
-from opslib.errors import BadParameter
+from opslib.errors import BadParameter, reason_of
 
 MIN_SECRET_LENGTH = 8  # a shorter value of the environment is a switch or a number, and would be found everywhere
 
@@ -19,7 +19,7 @@ def resolve_reference(reference: str) -> str:
         try:
             value = Path(place).expanduser().read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise BadParameter(f"{reference}: the file can't be read: {error}") from error
+            raise BadParameter(f"{reference}: the file can't be read: {reason_of(error)}") from error
     if not value:
         raise BadParameter(f"{reference}: {'no such variable is set' if kind == 'env' else 'the file is empty'}")
     return value

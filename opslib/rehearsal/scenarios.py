@@ -82,7 +82,7 @@ def list_scenarios() -> tuple[str, ...]:
 def load_scenario(name: str) -> Scenario:
     """The scenario of that name; raises UnknownName with the nearest one."""
     if name not in list_scenarios():
-        nearest = difflib.get_close_matches(name, list_scenarios(), n=1, cutoff=0.3)
+        nearest = difflib.get_close_matches(name, list_scenarios(), n=1, cutoff=0.6)
         suggestion = f"the nearest is {nearest[0]!r}" if nearest else f"there are {', '.join(list_scenarios())}"
         raise UnknownName(f"There is no scenario {name!r}.", hint=suggestion)
     merged = _merged(_read(_COMMON), _read(name))

@@ -31,6 +31,7 @@ def test_found_by_name_number_or_words(notebooks, name):
         ("90-deplyo", "did you mean 90-deploy"),
         ("verify-downlod", "did you mean 10-verify-download|did you mean verify-download"),
         ("zzz", "known: "),
+        ("nosuch", r"unknown runbook 'nosuch'; known: .*30-launch"),
         ("50-benchmark", "the runbook 50-benchmark has no notebook in"),
     ],
 )

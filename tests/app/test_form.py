@@ -31,6 +31,7 @@ def test_defaults_survive_being_typed_again(runbook):
         ("port", "80000", "expected at most 65535, not 80000"),
         ("port", "eight", "expected a whole number, not 'eight'"),
         ("gpus", "[0, 1", "expected a list, as in [0, 1], not '[0, 1'"),
+        ("gpus", "[0, -1]", "expected at least 0, not -1"),
         ("gpus", "[0, 1, 2]", None),  # told beside tensor_parallel_size
         ("environment", "{HF_TOKEN: hf_abcdefgh}", "HF_TOKEN holds a secret"),
         ("consent", "perhaps", "expected 'ask' or 'given', not 'perhaps'"),

@@ -27,7 +27,7 @@ REFUSED = [
     ("90-deploy", {"unit": "../x"}, "unit: expected a unit name"),
     ("90-deploy", {"model": "a\nb"}, "model: expected a text on one line"),
     ("90-deploy", {"gpus": "0,1"}, "gpus: expected a list, as in [0, 1]"),
-    ("90-deploy", {"gpus": [0, "1"]}, "gpus.1: expected a whole number"),
+    ("90-deploy", {"gpus": [0, "1"]}, "gpus[1]: expected a whole number"),
     ("90-deploy", {"gpus": [0, 0, 1, 2]}, "names a GPU twice"),
     ("90-deploy", {"gpus": [0, 1, 2]}, "4 does not divide the number of gpus (3)"),
     ("90-deploy", {"gpu_memory_utilization": 0}, "gpu_memory_utilization: expected more than 0"),
@@ -38,8 +38,8 @@ REFUSED = [
     ("90-deploy", {"max_restarts": 6}, "max_restarts: expected at most 5"),
     ("90-deploy", {"consent": "yes"}, "consent: expected 'ask' or 'given', not 'yes'"),
     ("90-deploy", {"concurrency_levels": []}, "concurrency_levels: expected at least 1 of them"),
-    ("90-deploy", {"concurrency_levels": [0]}, "concurrency_levels.0: expected at least 1"),
-    ("90-deploy", {"concurrency_levels": [1025]}, "concurrency_levels.0: expected at most 1024"),
+    ("90-deploy", {"concurrency_levels": [0]}, "concurrency_levels[0]: expected at least 1"),
+    ("90-deploy", {"concurrency_levels": [1025]}, "concurrency_levels[0]: expected at most 1024"),
     ("90-deploy", {"environment": {"HF_TOKEN": "hunter2"}}, "environment: HF_TOKEN holds a secret"),
     ("90-deploy", {"environment": {"A B": "x"}}, "a variable's name"),
     ("90-deploy", {"environment": {"A": "x\ny"}}, "environment.A: expected a text on one line"),
@@ -67,7 +67,7 @@ def test_all_problems_are_named_at_once():
     with pytest.raises(BadParameter) as caught:
         validate_parameters("30-launch", {"prot": 1, "port": "x", "gpus": [-1], "environment": {"MY_KEY": "x"}})
     lines = str(caught.value).splitlines()
-    assert sorted(line.partition(":")[0] for line in lines) == ["environment", "gpus.0", "port", "prot"]
+    assert sorted(line.partition(":")[0] for line in lines) == ["environment", "gpus[0]", "port", "prot"]
 
 
 @pytest.mark.parametrize("runbook", RUNBOOKS)

@@ -23,8 +23,12 @@ address = "local"
 """
 
 MISTAKES = {
-    "unknown field, near": ('[hosts.a]\naddress = "x"\nadress = "y"', "'address'"),
-    "unknown field, far": ('[hosts.a]\naddress = "x"\nzzzz = 1', "fields: alias, address"),
+    "unknown key, near": ('[hosts.a]\nadress = "y"', "unknown key 'adress'; did you mean address?"),
+    "unknown key, far": ('[hosts.a]\naddress = "x"\nzzzz = 1', "known: address, port"),
+    "number as a text": ('[hosts.a]\naddress = "x"\nport = "22"', "port: Input should be a valid integer"),
+    "text as a number": ('[hosts.a]\naddress = "x"\nuser = 7', "user: Input should be a valid string"),
+    "switch as a text": ('[hosts.a]\naddress = "x"\nsudo = "yes"', "sudo"),
+    "no UTF-8": ('[hosts.a]\naddress = "\udcff"', "it is not UTF-8 text"),
     "missing address": ("[hosts.a]\nport = 22", "address: Field required"),
     "wrong type": ('[hosts.a]\naddress = "x"\nport = "many"', "port: Input should be a valid integer"),
     "no jump host": ('[hosts.a]\naddress = "x"\nproxy_jump = "a b"', "proxy_jump: String should match"),
@@ -54,7 +58,7 @@ def test_entries_become_settings(toml: Path) -> None:
 @pytest.mark.parametrize(("text", "said"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes_are_named(toml: Path, text: str, said: str) -> None:
     """A mistake is refused with the file, the place and the nearest right name."""
-    toml.write_text(text)
+    toml.write_text(text, errors="surrogateescape")
     with pytest.raises(BadParameter) as caught:
         load_inventory(toml)
     assert str(toml) in str(caught.value)

@@ -158,7 +158,7 @@ def test_errors_come_again(transcript: Path) -> None:
     with pytest.raises(HostUnreachable), recorder.stream(["tail"]) as lines:
         list(lines)
     replay, got = ReplayHost(transcript), []
-    with pytest.raises(PrivilegeRefused, match="fake: sudo refused: no Next: allow it"):
+    with pytest.raises(PrivilegeRefused, match=r"fake: sudo refused: no\. Next: allow it"):
         replay.run(["id"])
     with pytest.raises(HostUnreachable, match="lost"), replay.stream(["tail"]) as lines:
         got += lines
@@ -245,4 +245,4 @@ def look(host: Host, unit: str, _: str) -> object:
 def test_every_error_can_be_recorded() -> None:
     """Each error of the kit is made of a message, a host and a hint, so that a recording can raise it again."""
     for kind in OpslibError.__subclasses__():
-        assert str(kind("a", host="b", hint="c")) == "b: a Next: c"
+        assert str(kind("a", host="b", hint="c")) == "b: a. Next: c"

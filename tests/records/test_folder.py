@@ -8,7 +8,7 @@ import pytest
 
 from opslib.domain.parameters import validate_parameters
 from opslib.domain.record import new_record
-from opslib.errors import BadParameter, CouldNotFindOut, UnknownName
+from opslib.errors import BadParameter, CouldNotFindOut, Refused, UnknownName
 from opslib.records.folder import RunFolder, atomic_write
 from opslib.records.secrets import environment_secrets, reference_secrets, resolve_reference
 from opslib.records.tail import EventTail
@@ -39,10 +39,11 @@ def test_name_cannot_leave_the_directory(tmp_path):
 
 
 def test_folder_that_cannot_be_made(tmp_path):
-    """A directory of records that can't be written is said in one line."""
-    (tmp_path / "runs").write_text("a file")
-    with pytest.raises(CouldNotFindOut, match="could not be made"):
-        RunFolder.create(tmp_path / "runs", "h", "u", "r", NOW)
+    """A directory of records that can't be made is refused: the option, the part in the way, and what to give."""
+    (tmp_path / "file").write_text("a file")
+    said = rf"--runs-dir .*could not be made: {tmp_path}/file is no directory\. Next: give a directory"
+    with pytest.raises(Refused, match=said):
+        RunFolder.create(tmp_path / "file" / "runs", "h", "u", "r", NOW)
 
 
 def test_unknown_folder(tmp_path):
