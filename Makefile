@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+ARGS   ?=
+# opens on the index, asks nobody about news; root is let in where root it is
+LAB    := --LabApp.default_url=/lab/tree/notebooks/index.ipynb --LabApp.news_url=None $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
@@ -22,8 +25,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 rehearse: setup ## the whole deploy on the rehearsal host: crash, diagnosis, remedy, benchmark, record
 	$(BIN)/opslib rehearse
 
-lab: setup ## JupyterLab on the index: runbooks by question, the newest records, hosts
-	$(BIN)/jupyter lab --ServerApp.root_dir=. --ServerApp.jpserver_extensions=opslib.app.keeping=True notebooks/index.ipynb
+lab: setup ## JupyterLab on the index: runbooks by question, newest records, hosts (ARGS="--no-browser --port 8889")
+	$(BIN)/jupyter lab --ServerApp.root_dir=. --ServerApp.jpserver_extensions=opslib.app.keeping=True $(LAB) $(ARGS)
 
 test: setup ## every test that CI runs (unit, notebooks, rehearsal host, real Debian host, browser)
 	$(BIN)/pytest -m "not realvllm and not slow"

@@ -1,6 +1,7 @@
 """The shape of the house: floors, notebook style, test docstrings, and what must not stand in the tree."""
 
 import ast
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -101,3 +102,22 @@ def test_tracked_files_name_no_home_of_a_machine():
         ["git", "-C", str(ROOT), "grep", "-lE", pattern, "--", "."], capture_output=True, text=True, check=False
     )
     assert found.stdout == ""
+
+
+def test_the_terminal_has_one_door():
+    """The command line prints through opslib/cli/showing.py (or the story's console), which shows control characters."""
+    doors = [path for path in (ROOT / "opslib" / "cli").glob("*.py") if path.name != "showing.py"]
+    direct = [path.name for path in doors if re.search(r"(?<![.\w])print\(|click\.s?echo\(", path.read_text())]
+    assert direct == []
+
+
+def test_lab_opens_on_the_index_for_whoever_asks():
+    """`make lab` opens the index, shows no news pop-up, lets root in where root it is, and hands ARGS on."""
+    command = subprocess.run(
+        ["make", "-n", "lab", "ARGS=--port=8889"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    words = next(line for line in command.stdout.splitlines() if "jupyter lab" in line).split()
+    assert {"--LabApp.default_url=/lab/tree/notebooks/index.ipynb", "--LabApp.news_url=None", "--port=8889"} <= set(
+        words
+    )
+    assert ("--allow-root" in words) == (os.getuid() == 0)

@@ -3,6 +3,7 @@
 import click
 
 from opslib.app.binding import check_alias, open_bound_host
+from opslib.cli.showing import show
 from opslib.domain.states import State
 from opslib.errors import OpslibError
 from opslib.workflow.survey import UnitCheck, check_unit
@@ -29,9 +30,9 @@ def check_command(host: str, unit: str, port: int | None, deadline_s: float) -> 
             opened.close()
     except OpslibError as error:
         hint = f"; next: {error.hint}" if error.hint else ""
-        print(f"UNKNOWN - {_plain(f'{host}: {error.message}{hint}')}")
+        show(f"UNKNOWN - {_plain(f'{host}: {error.message}{hint}')}")
         return State.UNKNOWN.exit_code
-    print(plugin_line(host, check))
+    show(plugin_line(host, check))
     return check.state.exit_code
 
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 import click
 
 from opslib.app.drill import RUNBOOK, begin_drill, find_drill, open_in_lab, reveal
+from opslib.cli.showing import show
 from opslib.errors import Refused
 
 
@@ -21,15 +22,15 @@ def drill_command(name: str | None, runbook: str, **flags: bool) -> int:
     The scenarios: opslib rehearse --list. What it was is told when JupyterLab ends, or by --reveal.
     """
     if flags["is_reveal"]:
-        print("\n".join(reveal(find_drill(name), is_given_up=flags["give_up"])))
+        show("\n".join(reveal(find_drill(name), is_given_up=flags["give_up"])))
         return 0
     if bool(name) == flags["is_random"]:
         raise click.UsageError("name one scenario (opslib rehearse --list), or say --random")
     drill = begin_drill(name, runbook=runbook)
-    print(f"host      {drill.alias}\nnotebook  {drill.notebook}\nanswer    opslib drill --reveal {drill.name}")
+    show(f"host      {drill.alias}\nnotebook  {drill.notebook}\nanswer    opslib drill --reveal {drill.name}")
     if flags["no_lab"]:
         return 0
     status = open_in_lab(drill)
     with suppress(Refused):  # not over: it can be gone on with
-        print("\n".join(reveal(drill)))
+        show("\n".join(reveal(drill)))
     return 3 if status else 0

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from opslib.cli.showing import show
 from opslib.domain.redaction import redact
 from opslib.errors import CouldNotFindOut, OpslibError, Refused
 
@@ -26,9 +27,9 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
     kind, said, code = _said(error)
     lines = [redact(line) for line in said]  # a mistyped secret is quoted in what is wrong with it
     for line in lines:
-        print(f"opslib: {line}", file=sys.stderr)
+        show(f"opslib: {line}", file=sys.stderr)
     if "--json" in arguments:
-        print(json.dumps({"error": {"kind": kind, "problems": lines}, "exit_code": code}, ensure_ascii=False))
+        show(json.dumps({"error": {"kind": kind, "problems": lines}, "exit_code": code}, ensure_ascii=False))
     return code
 
 

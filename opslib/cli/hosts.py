@@ -4,6 +4,7 @@ import json
 
 import click
 
+from opslib.cli.showing import show
 from opslib.cli.story import plain_table
 from opslib.hosts.inventory import load_inventory
 
@@ -16,11 +17,11 @@ def hosts_command(as_json: bool) -> int:
     entries = list(inventory.hosts.values())
     if as_json:
         hosts = [entry.model_dump(mode="json") for entry in entries]
-        print(json.dumps({"inventory": inventory.path, "hosts": hosts}, ensure_ascii=False))
+        show(json.dumps({"inventory": inventory.path, "hosts": hosts}, ensure_ascii=False))
         return 0
     rows = [
         [host.alias, host.address, str(host.port or "-"), host.user or "-", ", ".join(host.labels)] for host in entries
     ]
     rows.append(["rehearsal", "a practice host, started on first use", "-", "-", ""])
-    print("\n".join(plain_table(("alias", "address", "port", "user", "labels"), rows)))
+    show("\n".join(plain_table(("alias", "address", "port", "user", "labels"), rows)))
     return 0

@@ -9,6 +9,7 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.investigating import Investigated, investigate_host
+from opslib.cli.showing import show
 from opslib.domain.states import State
 from opslib.domain.survey import EngineUnit
 from opslib.views.diagnosis import verdict_text
@@ -40,7 +41,7 @@ def investigate_command(host: str, unit: str | None, invocation: str, runs_dir: 
             "verdicts": [_document(entry) for entry in found],
             "units": {entry.unit: entry.summary for entry in seen},
         }
-        print(json.dumps(document, ensure_ascii=False))
+        show(json.dumps(document, ensure_ascii=False))
     else:
         _tell(host, found, seen)
     return found[0].card.diagnosis.exit_code if found else State.OK.exit_code
@@ -60,9 +61,9 @@ def _document(entry: Investigated) -> dict[str, object]:
 def _tell(host: str, found: tuple[Investigated, ...], seen: tuple[EngineUnit, ...]) -> None:
     """The verdict card of each unit, the most urgent first, its record and what comes next."""
     if not found:
-        print(f"no unit of {host} failed or was restarted: {'; '.join(unit.summary for unit in seen)}")
+        show(f"no unit of {host} failed or was restarted: {'; '.join(unit.summary for unit in seen)}")
     for entry in found:
-        print(f"{verdict_text(f'{host}, {entry.unit}', entry.card)}\n\nrecord  {entry.folder}")
+        show(f"{verdict_text(f'{host}, {entry.unit}', entry.card)}\n\nrecord  {entry.folder}")
         if entry.next_command:
-            print(f"next    {entry.next_command}")
-        print()
+            show(f"next    {entry.next_command}")
+        show()

@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in VERBS and not args[0].startswith("-"):
-            close = get_close_matches(args[0], VERBS, n=1, cutoff=0.5)
+            close = get_close_matches(args[0], VERBS, n=1, cutoff=0.6)
             hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(VERBS)}"
             raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx=ctx)
         return super().resolve_command(ctx, args)

@@ -10,11 +10,12 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.ledger import read_ledger
+from opslib.cli.showing import show
 from opslib.domain.host import Host, HostSettings
 from opslib.domain.memory_ledger import LedgerEntry, calibrate, calibration_note
 from opslib.domain.memory_situation import Calibration
 from opslib.domain.vllm_flags import parse_serve_arguments
-from opslib.errors import BadParameter, UnexpectedAnswer
+from opslib.errors import BadParameter, UnexpectedAnswer, reason_of
 from opslib.hosts.open import LOCAL, open_host
 from opslib.workflow.offline_plan import GpuFigures, OfflinePlan, PlanInput, plan_offline
 
@@ -40,7 +41,7 @@ def plan_command(as_json: bool, **given: Any) -> int:
     Exit code 0: fits; 1: tight; 2: does not fit; 4: bad input.
     """
     answer = make_plan(**given)
-    print(json.dumps(answer.document(), ensure_ascii=False) if as_json else "\n".join(answer.lines()))
+    show(json.dumps(answer.document(), ensure_ascii=False) if as_json else "\n".join(answer.lines()))
     return answer.plan.state.exit_code
 
 
@@ -111,7 +112,9 @@ def _host(alias: str | None, checkpoint: str | None) -> Host | None:
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text("utf-8"))
-    except (ValueError, OSError) as error:
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadParameter(f"{path} can't be read: {reason_of(error)}") from error
+    except ValueError as error:
         raise BadParameter(f"{path} is no JSON: {error}") from error
     if not isinstance(config, dict):
         raise BadParameter(f"{path} is no JSON object")

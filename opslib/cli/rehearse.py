@@ -9,6 +9,7 @@ from opslib.app.binding import check_alias
 from opslib.app.given import read_given
 from opslib.app.scenario_table import scenario_rows
 from opslib.cli.running import tell_run
+from opslib.cli.showing import show
 from opslib.cli.story import plain_table
 from opslib.rehearsal.scenarios import load_scenario
 
@@ -41,7 +42,7 @@ def rehearse_command(
 def _list(*, as_json: bool) -> None:
     rows = list(scenario_rows())
     if as_json:
-        print(json.dumps({"scenarios": [row._asdict() for row in rows]}, ensure_ascii=False))
+        show(json.dumps({"scenarios": [row._asdict() for row in rows]}, ensure_ascii=False))
         return
     shown = [[row.name, row.state, str(row.exit_code), row.cause, row.sentence] for row in rows]
-    print("\n".join(plain_table(("scenario", "outcome", "exit", "cause", "what happens"), shown)))
+    show("\n".join(plain_table(("scenario", "outcome", "exit", "cause", "what happens"), shown)))

@@ -1,26 +1,66 @@
 """`opslib run`: a runbook headless."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import click
 
-from opslib.app.catalogue import find_runbook
+from opslib.app.catalogue import find_runbook, list_runbooks
 from opslib.app.given import read_given
 from opslib.cli.running import tell_run
+from opslib.cli.showing import show
+from opslib.cli.story import plain_table
+from opslib.domain.parameters import schema_of
 
 
-@click.command("run")
+class _RunCommand(click.Command):
+    """Names the runbooks at the end of its help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Runbooks"):
+            formatter.write_text(", ".join(list_runbooks()))
+        formatter.write("\nThe parameters of one: opslib run RUNBOOK --parameters\n")
+
+
+@click.command("run", cls=_RunCommand)
 @click.argument("runbook")
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
 @click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter; may be repeated.")
+@click.option("--parameters", "is_list", is_flag=True, help="Only list the parameters of RUNBOOK and their defaults.")
 @click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the record goes [runs/].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, the story on error.")
 def run_command(
-    runbook: str, files: tuple[Path, ...], words: tuple[str, ...], runs_dir: Path | None, as_json: bool
+    runbook: str,
+    files: tuple[Path, ...],
+    words: tuple[str, ...],
+    runs_dir: Path | None,
+    *,
+    is_list: bool,
+    as_json: bool,
 ) -> int:
     """Run RUNBOOK (90-deploy, or just deploy) headless and keep its record.
 
     Parameters are checked before any host is contacted. The exit code is that of the outcome.
     """
     name, _ = find_runbook(runbook)
+    if is_list:
+        _list_parameters(name, as_json=as_json)
+        return 0
     return tell_run(name, read_given(name, files, words), runs_dir=runs_dir, as_json=as_json)
+
+
+def _list_parameters(runbook: str, *, as_json: bool) -> None:
+    """Name, default and description of each parameter, in the schema's order."""
+    schema = schema_of(runbook)
+    defaults = schema().model_dump(mode="json")
+    rows: list[dict[str, Any]] = [
+        {"name": name, "default": defaults[name], "description": field.description or ""}
+        for name, field in schema.model_fields.items()
+    ]
+    if as_json:
+        show(json.dumps({"runbook": runbook, "parameters": rows}, ensure_ascii=False))
+        return
+    shown = [[row["name"], json.dumps(row["default"]), row["description"]] for row in rows]
+    show("\n".join(plain_table(("parameter", "default", "what it is"), shown)))

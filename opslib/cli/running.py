@@ -7,6 +7,7 @@ from typing import Any
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.headless import RunResult, run_headless
+from opslib.cli.showing import show
 from opslib.cli.story import Story, badge_text
 
 
@@ -21,7 +22,7 @@ def tell_run(runbook: str, given: Mapping[str, Any], *, runs_dir: Path | None, a
         on_folder=lambda path: story.say(f"record  {path}", "dim"),
     )
     if as_json:
-        print(json.dumps(_document(result), ensure_ascii=False))
+        show(json.dumps(_document(result), ensure_ascii=False))
     else:
         _tell_end(story, result)
     return result.exit_code

@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from opslib.cli.showing import visible
+
 # state -> symbol and style
 STATES = {
     "ok": ("✓", "green"),
@@ -74,7 +76,7 @@ class Story:
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line of our own."""
-        self._console.print(Text(text, style))
+        self._console.print(Text(visible(text), style))
 
     def _line(self, event: Mapping[str, Any], sentence: Text, section: str) -> None:
         clock = _clock(event.get("at"))
@@ -93,7 +95,7 @@ class Story:
 
     def _table(self, columns: Sequence[Any], rows: Sequence[Any]) -> None:
         cells = [[_shown(cell) for cell in (row.values() if isinstance(row, dict) else row)] for row in rows]
-        for line in plain_table([str(name) for name in columns], cells):
+        for line in plain_table([_plain(name) for name in columns], cells):
             self._console.print(Text(f"{_INDENT}  {line}"))
 
 

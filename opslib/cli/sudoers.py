@@ -1,10 +1,12 @@
 """`opslib sudoers`: the narrow sudoers file for a host."""
 
 import json
+import sys
 
 import click
 
 from opslib.app.binding import check_alias, open_bound_host
+from opslib.cli.showing import show
 from opslib.domain.host import Host
 from opslib.domain.states import State
 from opslib.domain.sudoers import PROGRAMS, sudoers_text
@@ -37,10 +39,10 @@ def sudoers_command(
     finally:
         opened.close()
     if as_json:
-        print(json.dumps({"host": host, "sudoers": text, "check": said, "state": state.value}, ensure_ascii=False))
+        show(json.dumps({"host": host, "sudoers": text, "check": said, "state": state.value}, ensure_ascii=False))
     else:
-        print(text, end="")
-        click.echo(f"{host}: {said}", err=True)
+        show(text, end="")
+        show(f"{host}: {said}", file=sys.stderr)
     return state.exit_code
 
 

@@ -1,6 +1,7 @@
 """`opslib survey`: one look over many hosts."""
 
 import json
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from time import monotonic
@@ -8,6 +9,7 @@ from time import monotonic
 import click
 
 from opslib.app.survey import chosen_aliases, survey_hosts
+from opslib.cli.showing import show
 from opslib.domain.states import worst
 from opslib.domain.survey import HostSurvey
 from opslib.views.survey import attention, checks_table, gpus_table, hosts_table, units_table
@@ -27,7 +29,7 @@ def survey_command(hosts: tuple[str, ...], units: tuple[str, ...], *, is_all: bo
     surveys = survey_hosts(chosen_aliases(hosts, is_all=is_all), units)
     duration_s = round(monotonic() - start, 3)
     if as_json:
-        print(json.dumps(_document(surveys, asked_at, duration_s), ensure_ascii=False))
+        show(json.dumps(_document(surveys, asked_at, duration_s), ensure_ascii=False))
     else:
         _tell(surveys, duration_s)
     return worst(survey.state for survey in surveys).exit_code
@@ -46,5 +48,5 @@ def _tell(surveys: Sequence[HostSurvey], duration_s: float) -> None:
         shown.append(units_table(surveys))
     if len(surveys) == 1 and surveys[0].gpus:
         shown.append(gpus_table(surveys))
-    print("\n\n".join([*(part.text for part in shown), attention(surveys).text]))
-    click.echo(f"\n{len(surveys)} host{'s' if len(surveys) > 1 else ''} in {duration_s:.1f} s", err=True)
+    show("\n\n".join([*(part.text for part in shown), attention(surveys).text]))
+    show(f"\n{len(surveys)} host{'s' if len(surveys) > 1 else ''} in {duration_s:.1f} s", file=sys.stderr)

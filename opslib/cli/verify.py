@@ -10,6 +10,7 @@ import click
 
 from opslib.app.binding import check_alias, open_bound_host
 from opslib.app.expecting import load_expectation
+from opslib.cli.showing import show
 from opslib.cli.story import badge_text
 from opslib.cli.verify_progress import told
 from opslib.domain.checkpoint import CheckpointReport
@@ -70,9 +71,9 @@ def verify_command(
     if save_manifest:
         save_manifest.write_text(render_manifest(report.sha256, dict(report.shards), commit=report.commit), "utf-8")
     if as_json:
-        print(json.dumps(document(report), ensure_ascii=False))
+        show(json.dumps(document(report), ensure_ascii=False))
     else:
-        print("\n".join(_lines(host, report)))
+        show("\n".join(_lines(host, report)))
     return report.state.exit_code
 
 

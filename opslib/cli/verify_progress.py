@@ -9,6 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from opslib.cli.showing import show, visible
+
 EVERY_S = 5.0
 STAGES = {"headers": "reading headers", "reconnect": "the link was lost: connecting again", "digest": "hashing"}
 
@@ -47,7 +49,7 @@ class _Bar:
     def __call__(self, event: Mapping[str, Any]) -> None:
         stage = str(event["stage"])
         if stage not in self.tasks:
-            self.tasks[stage] = self.bar.add_task(STAGES.get(stage, stage), total=None, figures="")
+            self.tasks[stage] = self.bar.add_task(visible(STAGES.get(stage, stage)), total=None, figures="")
         shown = figures(event) if event["n_files"] else ""
         total = event["total_bytes"] or None
         self.bar.update(self.tasks[stage], completed=event["bytes"], total=total, figures=shown)
@@ -62,4 +64,4 @@ class _Plain:
             self.said_at = time.monotonic()
             stage = str(event["stage"])
             shown = f": {figures(event)}" if event["n_files"] else ""
-            print(f"{STAGES.get(stage, stage)}{shown}", file=sys.stderr)
+            show(f"{STAGES.get(stage, stage)}{shown}", file=sys.stderr)

@@ -37,8 +37,10 @@ class VerdictCard(Value):
 
     @property
     def headline(self) -> str:
-        """Cause, confidence where there is a cause, and the sentence."""
+        """Cause, confidence where there is a cause, and the sentence; that it is unknown, the state says."""
         cause, is_cause = self.diagnosis.cause, self.state is State.CRITICAL
+        if cause == "unknown":
+            return self.diagnosis.summary
         return f"{cause}{f' ({self.diagnosis.confidence} confidence)' if is_cause else ''}: {self.diagnosis.summary}"
 
     @property

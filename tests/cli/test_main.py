@@ -41,6 +41,7 @@ def test_version(capsys):
     [
         (["rnu"], "no command 'rnu'; did you mean run?"),
         (["frobnicate"], "no command 'frobnicate'; known: run, rehearse"),
+        (["runs", "--runs-dir", "/no/such/place"], "'/no/such/place' does not exist"),
         (["run"], "Missing argument 'RUNBOOK'"),
         (["runs", "--limt", "3"], "No such option"),
         (["runs", "--limit", "0"], "0 is not in the range"),
@@ -60,7 +61,11 @@ def test_wrong_usage_is_refused_in_one_line(arguments, sentence, capsys):
 @pytest.mark.parametrize(
     ("error", "exit_code", "line"),
     [
-        (HostKeyRefused("the key changed", host="a", hint="ssh-keygen -R a"), 4, "a: the key changed Next: ssh-keygen"),
+        (
+            HostKeyRefused("the key changed", host="a", hint="ssh-keygen -R a"),
+            4,
+            "a: the key changed. Next: ssh-keygen",
+        ),
         (CouldNotFindOut("no route", host="a"), 3, "a: no route"),
         (KeyboardInterrupt(), 3, "interrupted"),
         (ZeroDivisionError("of all\nthings"), 3, "ZeroDivisionError: of all (a fault of opslib; traceback kept in"),

@@ -1,6 +1,7 @@
 """`opslib run` and `opslib rehearse`: refused before anything, told as it happens, one JSON document on request."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -70,7 +71,9 @@ def test_yaml_file_and_words(runbooks, capsys):
         (["90", "-p", "host=gpu-70"], "did you mean 'gpu-07'?"),
         (["90", "-p", "host=rehearsal:sampler-oon"], "did you mean sampler-oom?"),
         (["90-deplyo"], "unknown runbook '90-deplyo'; did you mean 90-deploy?"),
-        (["90", "-f", "/no/such.yaml"], "/no/such.yaml: can't be read"),
+        (["90", "-f", "/no/such.yaml"], "/no/such.yaml: can't be read: No such file or directory"),
+        (["90", "-p", "apply_remedies=[A B]"], "apply_remedies[0]: expected a cause"),
+        (["90", *HOST, "--runs-dir", "/dev/null/runs"], "--runs-dir /dev/null/runs: the record folder could not"),
         (["90", "-p", "environment={HF_TOKEN: hunter2}"], "HF_TOKEN holds a secret"),
         (["90", "-p", "environment={HF_TOKEN: env:NO_SUCH}"], "env:NO_SUCH: no such variable is set"),
     ],
@@ -86,6 +89,40 @@ def test_refused_before_anything(runbooks, arguments, sentence, capsys, monkeypa
     assert not (runbooks / "runs").exists()
     assert call(["run", *arguments, "--json"]) == 4
     assert json.loads(capsys.readouterr().out)["exit_code"] == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"host: a\nport: [1,\n", "no YAML: line 3, column 1: "),
+        (b"host: \xff", "can't be read: it is not UTF-8 text"),
+        (b"host: a\x07", "no YAML: character 8: "),
+    ],
+)
+def test_yaml_file_that_cannot_be_read(runbooks, content, said, capsys):
+    """What is wrong with a file is said by its place in the file, without Python's own words."""
+    file = runbooks / "parameters.yaml"
+    file.write_bytes(content)
+    assert call(["run", "90", "-f", str(file)]) == 4
+    told = capsys.readouterr().err
+    assert f"{file}: {said}" in told
+    assert not re.search(r"Errno|codec|<unicode string>|<byte string>", told)
+
+
+def test_help_names_the_runbooks_and_their_parameters(runbooks, capsys):
+    """`run --help` lists the runbooks; `run RUNBOOK --parameters` each parameter with its default and meaning."""
+    assert call(["run", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "90-deploy" in told
+    assert "opslib run RUNBOOK --parameters" in told
+    assert call(["run", "deploy", "--parameters"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert "  8000  " in next(row for row in rows if row.startswith("port "))
+    assert "port of the engine on the host" in next(row for row in rows if row.startswith("port "))
+    assert call(["run", "deploy", "--parameters", "--json"]) == 0
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)["parameters"]]
+    assert {"host", "unit", "consent"} <= set(names)
+    assert not (runbooks / "runs").exists()
 
 
 def test_yaml_file_that_is_no_mapping(runbooks, capsys):
@@ -119,7 +156,11 @@ def test_runs_lists_what_was_run(runbooks, capsys):
     assert header.split()[:2] == ["when", "(UTC)"]
     assert "✗ critical  gpu-07 is critical" in line
     assert call(["runs", "--state", "ok"]) == 0
-    assert capsys.readouterr().out == ""
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("none of 1 records in ")
+    assert call(["runs", "--host", "nosuch"]) == 0
+    assert "matches" in capsys.readouterr().err
     assert call(["runs", "--state", "good"]) == 4
     assert "state: expected" in capsys.readouterr().err
     assert call(["runs", "--json"]) == 0
