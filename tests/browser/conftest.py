@@ -13,7 +13,7 @@ from tests.rig.skip import or_skip
 VIEWPORT = {"width": 1280, "height": 1000}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A running JupyterLab over a copy of the notebooks."""
     from tests.browser.lab import running_lab
@@ -22,7 +22,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # ends with the module: its event loop would forbid asyncio.run to others
 def browser(lab: Any) -> Iterator[Any]:
     """Headless Chromium."""
     from playwright.sync_api import expect
@@ -63,7 +63,7 @@ def _opener(lab: Any, browser: Any) -> Iterator[Any]:
         lab.end_kernels()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def deployed(lab: Any, browser: Any) -> Path:
     """`90-deploy` on sampler-oom, cell by cell as a person runs it; gives the record's folder."""
     with _opener(lab, browser) as opener:
