@@ -1,5 +1,6 @@
 """Reads an inference engine's command line: which engine it is, what it serves, and where it listens."""
 
+import re
 from typing import List, NamedTuple, Optional, Tuple
 
 
@@ -33,9 +34,13 @@ class EngineArguments(NamedTuple):
 
 
 def engine_of(text: str) -> Optional[EngineKind]:
-    """The engine that a command line mentions, None for any other program."""
+    """The engine that a command line mentions as a word of its own, None for any other program.
+
+    >>> engine_of("pytest -m realvllm") is None, engine_of("python -m vllm.entrypoints.openai.api_server").name
+    (True, 'vllm')
+    """
     for kind in ENGINES:
-        if kind.word in text:
+        if re.search(r"(?<![A-Za-z0-9])%s(?![A-Za-z0-9])" % kind.word, text):
             return kind
     return None
 
