@@ -57,24 +57,24 @@ def not_here(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rehearsal() -> Iterator[Any]:
-    """The practice host of the default scenario, running."""
+    """The practice host of the default scenario, running; one for each module, so that none finds what another left."""
     server = importlib.import_module("opslib.rehearsal.server")
     with server.start_rehearsal() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def rehearsal_host(rehearsal: Any) -> Iterator[Host]:
     """The practice host, opened."""
     with opened(rehearsal.settings) as host:
         yield host
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def debian() -> Iterator[Any]:
-    """A real Debian with systemd, journald and sshd, booted once for the whole run."""
+    """A real Debian with systemd, journald and sshd, booted for each module (0.3 s)."""
     rig = importlib.import_module("tests.rig.debian")
     try:
         manager = rig.debian_host()
@@ -95,7 +95,7 @@ def real_vllm() -> Iterator[Any]:
         yield real
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSettings]:
     """Settings of a real sshd on a loopback port."""
     sshd = importlib.import_module("tests.loopback_sshd")
@@ -105,7 +105,7 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSettings]
         yield settings
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def jump(debian: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostSettings]:
     """Settings that reach the real Debian as `ops` through an sshd on the loopback; both host keys are pinned."""
     sshd = importlib.import_module("tests.loopback_sshd")
@@ -124,7 +124,7 @@ def jump(debian: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host
         yield target.model_copy(update=changes)
 
 
-@pytest.fixture(scope="session", params=HOST_KINDS)
+@pytest.fixture(scope="module", params=HOST_KINDS)
 def any_settings(request: pytest.FixtureRequest) -> HostSettings:
     """Settings of each kind of machine in turn."""
     match request.param:
@@ -142,7 +142,7 @@ def any_settings(request: pytest.FixtureRequest) -> HostSettings:
             return request.getfixturevalue("debian").ops_settings
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def any_host(any_settings: HostSettings) -> Iterator[Host]:
     """Each kind of machine in turn, opened."""
     with opened(any_settings) as host:
