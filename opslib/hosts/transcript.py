@@ -57,7 +57,7 @@ def vector_shape(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _argument_shape(previous: str, argument: str) -> str:
-    if argument in _OPERATORS or previous in _FORMATS:
+    if argument in _OPERATORS or (previous in _FORMATS and not argument.isdecimal()):  # `ps -p` takes a process id
         return argument
     if assignment := _ASSIGNMENT.fullmatch(argument):
         name, value = assignment.groups()
