@@ -57,7 +57,9 @@ def vector_shape(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _argument_shape(previous: str, argument: str) -> str:
-    if argument in _OPERATORS or (previous in _FORMATS and not argument.isdecimal()):  # `ps -p` takes a process id
+    if argument.replace(",", "").isdecimal():  # also `ps -p 1,2`
+        return "<number>"
+    if argument in _OPERATORS or previous in _FORMATS:
         return argument
     if assignment := _ASSIGNMENT.fullmatch(argument):
         name, value = assignment.groups()
