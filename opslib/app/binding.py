@@ -5,7 +5,7 @@ import atexit
 from opslib.app.drill import find_drill, is_drill
 from opslib.domain.host import Host
 from opslib.domain.problems import nearest
-from opslib.errors import OpslibError, UnknownName
+from opslib.errors import UnknownName
 from opslib.hosts import open_host
 from opslib.hosts.inventory import load_inventory
 
@@ -55,6 +55,3 @@ def open_bound_host(alias: str) -> Host:
     settings = _rehearsals[alias].settings  # type: ignore[attr-defined]
     told = {"labels": ()} if is_drill(alias) else {}  # they name the scenario
     return open_host(settings.model_copy(update={"alias": alias, **told}))
-
-
-__all__ = ["OpslibError", "check_alias", "is_rehearsal_alias", "open_bound_host", "scenario_of"]
