@@ -2,21 +2,20 @@
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
 import click
 
 from opslib import __version__
 from opslib.cli.failures import report_failure
+from opslib.cli.lazy import LazyGroup
 
 # verb -> (where its command is, what --help says); nothing is imported before a verb is called
 VERBS = {
     "run": ("opslib.cli.run:run_command", "Run a runbook headless and keep its record."),
     "rehearse": ("opslib.cli.rehearse:rehearse_command", "Rehearse a whole deploy on a practice host."),
     "drill": ("opslib.cli.drill:drill_command", "Practise in JupyterLab on a host that doesn't say what is wrong."),
-    "runs": ("opslib.cli.runs:runs_command", "List the records of earlier runs, newest first."),
+    "runs": ("opslib.cli.runs:runs_command", "List, show and compare the records of earlier runs."),
     "plan": ("opslib.cli.plan:plan_command", "Predict what an engine will do with GPU memory."),
     "diagnose": ("opslib.cli.diagnose:diagnose_command", "Name the cause of a crash from a journal or a log."),
     "verify": ("opslib.cli.verify:verify_command", "Verify a downloaded checkpoint where it lies."),
@@ -28,37 +27,7 @@ VERBS = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
-        if cmd_name not in VERBS:
-            return None
-        module, name = VERBS[cmd_name][0].split(":")
-        command: click.Command = getattr(import_module(module), name)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
-            close = get_close_matches(args[0], VERBS, n=1, cutoff=0.6)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(VERBS)}"
-            raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx=ctx)
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(verb, sentence) for verb, (_, sentence) in VERBS.items()])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, table=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="opslib")
 def opslib() -> None:
     """Operate large language models on your own GPU hosts.

@@ -14,6 +14,7 @@ from opslib.domain.problems import (
     LINE,
     MAYBE_ALIAS,
     MAYBE_LINE,
+    MAYBE_TICKET,
     MAYBE_UNIT,
     UNIT,
     VARIABLE,
@@ -31,6 +32,7 @@ GpuIndex = Annotated[int, Field(ge=0, le=63)]
 Concurrency = Annotated[int, Field(ge=1, le=1024)]
 VariableName = Annotated[str, Field(pattern=VARIABLE)]
 VariableValue = Annotated[str, Field(max_length=4096, pattern=MAYBE_LINE)]
+Ticket = Annotated[str, Field(pattern=MAYBE_TICKET)]
 
 ALL_HOSTS = "all"  # among the hosts of a survey: every one of hosts.toml
 
@@ -68,6 +70,11 @@ class RunParameters(BaseModel):
         """The unit's name in the record."""
         return "all-units"
 
+    @property
+    def recorded_ticket(self) -> str:
+        """The incident or change that the run belongs to; "" for none."""
+        return str(getattr(self, "ticket", ""))
+
     @staticmethod
     def names(runbook: str) -> tuple[str, ...]:
         """The names of a runbook's parameters, in the schema's order."""
@@ -84,6 +91,7 @@ class Parameters(RunParameters):
 
     host: Alias = Field("rehearsal", description="alias of the host in hosts.toml")
     unit: UnitName = Field("vllm-minimax", description="systemd unit; .service is optional")
+    ticket: Ticket = Field("", description='ticket that the run belongs to, as INC-4711; "": none')
 
     @property
     def aliases(self) -> tuple[str, ...]:
@@ -203,6 +211,7 @@ class SurveyHostsParameters(RunParameters):
     hosts: list[Alias] = Field(
         ["rehearsal"], min_length=1, max_length=256, description='aliases of hosts.toml; ["all"]: every one of them'
     )
+    ticket: Ticket = Field("", description='ticket that the run belongs to, as INC-4711; "": none')
 
     @property
     def aliases(self) -> tuple[str, ...]:

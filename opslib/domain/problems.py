@@ -20,8 +20,9 @@ _FORMS = {
     r"^(|-[1-9]\d?|0|[0-9a-f]{32})$": '"-1", "-2", ..., "" or "0" for the current one, or an invocation id',
     r"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,127})?$": 'an alias of hosts.toml, or ""',
     r"^([A-Za-z0-9_][A-Za-z0-9_.@:-]{0,200})?$": 'a unit name, or ""',
+    r"^([A-Za-z0-9#][A-Za-z0-9_.#:/-]{0,63})?$": 'a ticket such as INC-4711, or ""',
 }
-LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION, MAYBE_ALIAS, MAYBE_UNIT = _FORMS
+LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION, MAYBE_ALIAS, MAYBE_UNIT, MAYBE_TICKET = _FORMS
 
 
 GOOD_MATCH = 0.6  # a worse one is a wild guess: "launch" for "nosuch"

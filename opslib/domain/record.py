@@ -33,6 +33,7 @@ class RunRecord(Value):
     parameters: dict[str, Any]
     host: str = ""
     unit: str = ""
+    ticket: str = ""  # the incident or change that the run belongs to, under the name it has elsewhere
     answered: Mapping[str, Any] = {}  # who answered: hostname, boot_id, user
     started_at: datetime
     ended_at: datetime | None = None
@@ -91,5 +92,6 @@ def new_record(
         parameters=parameters.model_dump(),
         host=settings.alias if settings else parameters.recorded_host,
         unit=parameters.recorded_unit,
+        ticket=parameters.recorded_ticket,
         started_at=started_at,
     )

@@ -1,0 +1,44 @@
+"""Finds one record by what an operator would type: `last`, `last~1`, a path, a folder's name or a part of it."""
+
+import re
+from pathlib import Path
+
+from opslib.errors import UnknownName
+from opslib.records.folder import RECORD_FILE
+
+_LAST = re.compile(r"last(?:~(\d{1,4}))?")
+
+
+def find_record(runs_dir: Path, name: str) -> Path:
+    """The record's folder; raises UnknownName where none or several are meant.
+
+    `last` is the newest by the time in its name, `last~1` the one before. A path may also be that of a file in it.
+    """
+    path = Path(name).expanduser()
+    for place in (path, path.parent):
+        if (place / RECORD_FILE).is_file():
+            return place.resolve()
+    names = record_names(runs_dir)
+    if found := _LAST.fullmatch(name):
+        back = int(found[1] or 0)
+        if back < len(names):
+            return (runs_dir / names[back]).resolve()
+        raise UnknownName(f"{name}: there {_are(len(names))} in {runs_dir}")
+    meant = [known for known in names if known == name] or [known for known in names if name and name in known]
+    if len(meant) == 1:
+        return (runs_dir / meant[0]).resolve()
+    if meant:
+        raise UnknownName(f"{name!r} is a part of {len(meant)} records' names: {', '.join(meant[:3])} ...")
+    raise UnknownName(f"no record {name!r} in {runs_dir}", hint="opslib runs lists them; `last` is the newest")
+
+
+def record_names(runs_dir: Path) -> list[str]:
+    """The names of all record folders, newest first."""
+    try:
+        return sorted((path.name for path in runs_dir.iterdir() if (path / RECORD_FILE).is_file()), reverse=True)
+    except OSError:
+        return []
+
+
+def _are(n_records: int) -> str:
+    return "is no record" if not n_records else f"are {n_records} records" if n_records > 1 else "is 1 record"

@@ -1,0 +1,47 @@
+"""One record on a screen: how it ended, who ran what when, and what each section answered."""
+
+from collections.abc import Iterator, Sequence
+
+from opslib.domain.record import RunRecord
+from opslib.domain.states import State
+from opslib.views.records import shortened
+from opslib.views.shown import Shown
+from opslib.views.tables import table, text_table
+from opslib.views.theme import headline, note, state_text
+
+COLUMNS = ("at (UTC)", "s", "section", "state", "answer")
+_LONGEST = 200
+
+
+def record_panel(record: RunRecord, *, name: str, files: Sequence[str] = ()) -> Shown:
+    """How the run ended, its facts and its sections; `files` are those of the record folder."""
+    state = record.outcome.state if record.outcome else State.UNKNOWN
+    reason = record.outcome.reason if record.outcome else f"{record.status}, no outcome yet"
+    rows = [
+        (
+            f"{section.started_at:%H:%M:%S}",
+            f"{section.duration_s:,.1f}",
+            section.name,
+            section.state,
+            shortened(section.summary, _LONGEST),
+        )
+        for section in record.sections
+    ]
+    facts = [(what, text) for what, text in (*_facts(record), ("record", name)) if text]
+    if files:
+        facts.append(("files", ", ".join(files)))
+    lines = [f"{state_text(state)}  {record.runbook}: {reason}", ""]
+    lines += [f"{what:<9} {text}" for what, text in facts]
+    lines += ["", text_table(rows, COLUMNS)] if rows else []
+    html = headline(state, reason, host=record.host) + "".join(note(f"{what}: {text}") for what, text in facts)
+    return Shown(html + (table(rows, COLUMNS) if rows else ""), "\n".join(lines))
+
+
+def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
+    yield "host", f"{record.host} ({record.answered['hostname']})" if record.answered.get("hostname") else record.host
+    yield "unit", record.unit
+    ended = f", ended {record.ended_at:%H:%M:%S}" if record.ended_at else ""
+    yield "when", f"{record.started_at:%Y-%m-%d %H:%M:%S} UTC{ended} ({record.status})"
+    yield "by", f"{record.user} on {record.controller} (opslib {record.opslib_version})" if record.user else ""
+    yield "ticket", record.ticket
+    yield "cause", record.cause or ""

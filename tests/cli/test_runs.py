@@ -1,0 +1,69 @@
+"""`opslib runs`: bare it lists, with a command it looks at some of the records."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from opslib.cli.main import call
+from opslib.cli.runs import SUBCOMMANDS
+from opslib.domain.parameters import validate_parameters
+from opslib.domain.record import new_record
+from opslib.domain.states import Outcome, State
+from opslib.records.folder import RunFolder
+
+START = datetime(2026, 11, 29, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def runs_dir(tmp_path):
+    for minutes, (host, state) in enumerate([("gpu-a", State.CRITICAL), ("gpu-b", State.OK)]):
+        started_at = START + timedelta(minutes=minutes)
+        parameters = validate_parameters("30-launch", {"host": host, "ticket": "INC-7"})
+        folder = RunFolder.create(tmp_path, host, "vllm-minimax", "30-launch", started_at)
+        record = new_record("30-launch", parameters, started_at=started_at)
+        folder.write_record(record.finished(Outcome(state=state, reason="it is so"), started_at))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", SUBCOMMANDS)
+def test_each_command_has_help(command, capsys):
+    """Each command in the table is there and says what it does."""
+    assert call(["runs", command, "--help"]) == 0
+    assert f"opslib runs {command}" in capsys.readouterr().out
+
+
+def test_bare_it_lists(runs_dir, capsys):
+    """Without a command all records are listed."""
+    assert call(["runs", "--runs-dir", str(runs_dir), "--json"]) == 0
+    assert [entry["host"] for entry in json.loads(capsys.readouterr().out)["records"]] == ["gpu-b", "gpu-a"]
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_options_stand_before_or_after_the_command(runs_dir, where, capsys):
+    """Where the records are may be said before the command's name or after it."""
+    place = ["--runs-dir", str(runs_dir), "--json"]
+    arguments = [*place, "show", "last~1"] if where == "before" else ["show", "last~1", *place]
+    assert call(["runs", *arguments]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["host"], shown["ticket"]) == ("gpu-a", "INC-7")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("last~2", "last~2: there are 2 records"),
+        ("30-launch", "'30-launch' is a part of 2 records' names"),
+        ("nothing", "no record 'nothing'"),
+    ],
+)
+def test_a_record_that_is_not_there_is_refused(runs_dir, name, sentence, capsys):
+    """A name that means no record, or several, is exit code 4 and one line."""
+    assert call(["runs", "show", name, "--runs-dir", str(runs_dir)]) == 4
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_misspelt_command_offers_the_nearest(capsys):
+    """A misspelt command is refused with the nearest name."""
+    assert call(["runs", "shwo"]) == 4
+    assert "no command 'shwo'; did you mean show?" in capsys.readouterr().err
