@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from opslib.app.headless import RunResult, run_headless
+from opslib.app.ledger import read_ledger
 from opslib.domain.parameters import schema_of
 from tests.rig.inventory import write_inventory
 from tests.rig.real_vllm import MODEL_NAME, VERSION, RealVllmHost
@@ -92,6 +93,17 @@ def test_record_holds_what_the_engine_printed(deployed: tuple[RunResult, Section
     phases = ["engine process starting", "loading weights", "sizing the KV cache"]
     assert [step for step in seen if step in phases] == phases
     assert seen[-1].startswith("ready")
+
+
+def test_ledger_holds_the_plan_against_the_launch(deployed: tuple[RunResult, Sections]) -> None:
+    """The KV cache that was planned is the one that the real engine then printed, token for token."""
+    entry = read_ledger(deployed[0].folder.parent, ALIAS)[-1]
+    assert entry.max_num_seqs == DEPLOY["max_num_seqs"]
+    told = {name: (predicted, actual) for name, predicted, actual, _ in entry.rows()}
+    assert told["kv_cache_tokens"] == (524288.0, 524288.0)
+    assert told["max_concurrency"] == (512.0, 512.0)
+    assert entry.actual["kv_cache"] == 1.0
+    assert entry.actual["ready_s"] > 0
 
 
 def test_page_is_self_contained(deployed: tuple[RunResult, Sections]) -> None:

@@ -5,69 +5,29 @@ KV cache takes what is left. Context, NCCL, fragmentation and (up to 0.19) CUDA 
 the graphs are captured the sampler's dummy run needs its peak a second time: `left` against `needed`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from opslib.domain import memory_words as words
 from opslib.domain.bands import Band
 from opslib.domain.engine_defaults import GIB, version_words
 from opslib.domain.memory_checks import Check, above_limit, checks_of, impossible, largest_fitting, surely_fits
+from opslib.domain.memory_cpu import plan_on_cpu
+from opslib.domain.memory_plan import MemoryPlan, MemoryTerm
 from opslib.domain.memory_situation import CHOSEN, Calibration, ObservedFigures, Situation
 from opslib.domain.memory_sums import Sums, binding_rank
 from opslib.domain.memory_weights import WeightBytes
 from opslib.domain.model_spec import ModelSpec
-from opslib.domain.states import State, Value
-from opslib.domain.vllm_flags import FlagValue, ServeFlags
+from opslib.domain.states import State
+from opslib.domain.vllm_flags import ServeFlags
 
 __all__ = [
     "MemoryPlan",
     "MemoryTerm",
     "ObservedFigures",
     "WeightBytes",
-    "largest_fitting_max_num_seqs",
     "plan_memory",
     "surely_fits",
 ]
-
-
-class MemoryTerm(Value):
-    """One part of a GPU's memory as a band in bytes, and where the figures come from."""
-
-    name: str
-    low_bytes: int
-    expected_bytes: int
-    high_bytes: int
-    source: str
-
-
-class MemoryPlan(Value):
-    """Whether an engine fits its GPUs: ok fits, warning is tight (the band straddles), critical doesn't fit."""
-
-    state: State
-    summary: str
-    cause: str | None = None  # catalogue id of what would stop the launch, or might
-    engine_version: str = ""
-    n_gpus: int = 0
-    binding_rank: int = 0  # the tensor-parallel ranks of its stage are alike: the first of them
-    gpu_total_bytes: int = 0
-    terms: tuple[MemoryTerm, ...] = ()
-    max_model_len: int | None = None
-    max_num_seqs: int | None = None
-    safe_max_num_seqs: int | None = None
-    kv_cache_tokens: int | None = None
-    max_concurrency: float | None = None
-    estimated_max_model_len: int | None = None
-    weights_by_stage_bytes: tuple[int, ...] = ()
-    flags: Mapping[str, FlagValue] = {}
-    notes: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> str:
-        """`fits`, `tight`, or the catalogue id of what would stop the launch."""
-        return {State.OK: "fits", State.WARNING: "tight"}.get(self.state, self.cause or "unknown")
-
-    def term(self, name: str) -> MemoryTerm:
-        """The term of that name."""
-        return next(term for term in self.terms if term.name == name)
 
 
 def plan_memory(
@@ -82,13 +42,13 @@ def plan_memory(
     free_gib: float | None = None,
     calibration: Calibration | None = None,
 ) -> MemoryPlan:
-    """Whether a model fits with these flags on GPUs of `gpu_total_bytes` each (None: a CPU engine, nothing planned).
+    """Whether a model fits with these flags on GPUs of `gpu_total_bytes` each (None: a CPU engine, its KV cache alone).
 
     `weights` None counts them from the config; `observed` (the figures of a launch with the same model on the same
     GPUs) narrows the bands; `free_gib` is what each GPU has free before the launch.
     """
     if gpu_total_bytes is None:
-        return MemoryPlan(state=State.OK, summary="the engine runs on the CPU: no GPU memory is planned")
+        return plan_on_cpu(model, flags, engine_version)
     if refusal := impossible(model, flags):
         return MemoryPlan(
             state=State.CRITICAL,
@@ -153,23 +113,6 @@ def _longest_fitting(situation: Situation) -> Situation:
         return situation
     flags = situation.flags.with_value("--max-model-len", longest, CHOSEN)
     return situation.model_copy(update={"flags": flags})
-
-
-def largest_fitting_max_num_seqs(
-    model: ModelSpec,
-    flags: ServeFlags,
-    *,
-    weights: WeightBytes | None,
-    gpu_total_bytes: int,
-    engine_version: str = "",
-    observed: ObservedFigures | None = None,
-) -> int | None:
-    """The largest --max-num-seqs, at most today's, whose high band fits: today's value or a power of two; or None."""
-    return largest_fitting(
-        Situation.of(
-            model, flags, weights, gpu_total_bytes=gpu_total_bytes, engine_version=engine_version, observed=observed
-        )
-    )
 
 
 def _verdict(checks: tuple[Check, ...], situation: Situation, safe: int | None) -> tuple[State, str | None, str]:

@@ -7,35 +7,7 @@ from opslib.domain.memory_weights import WeightBytes
 from opslib.domain.model_spec import ModelSpec
 from opslib.domain.vllm_flags import ServeFlags
 
-__all__ = ["Remedy", "limit_remedy", "parallel_remedies", "propose_memory_remedy", "remedies_of", "solve_remedies"]
-
-
-def propose_memory_remedy(
-    cause: str,
-    model: ModelSpec,
-    flags: ServeFlags,
-    *,
-    weights: WeightBytes | None,
-    gpu_total_bytes: int,
-    engine_version: str = "",
-    observed: ObservedFigures | None = None,
-    gpu_name: str = "",
-    calibration: Calibration | None = None,
-) -> Remedy | None:
-    """The smallest change that surely fits for a cause of the catalogue; None where no single flag helps."""
-    if cause not in SOLVERS:
-        return None
-    situation = Situation.of(
-        model,
-        flags,
-        weights,
-        gpu_total_bytes=gpu_total_bytes,
-        engine_version=engine_version,
-        observed=observed,
-        gpu_name=gpu_name,
-        calibration=calibration,
-    )
-    return next(iter(solve_remedies(situation, cause)), None)
+__all__ = ["Remedy", "limit_remedy", "parallel_remedies", "remedies_of", "solve_remedies"]
 
 
 def solve_remedies(situation: Situation, cause: str, *, n_gpus: int | None = None) -> tuple[Remedy, ...]:

@@ -135,6 +135,10 @@ class Situation(Value):
             update["observed"] = ObservedFigures()
         return self.model_copy(update=update)
 
+    def observing(self, figures: ObservedFigures) -> "Situation":
+        """The same, with what a launch of it showed."""
+        return self.model_copy(update={"observed": figures})
+
     def with_max_num_seqs(self, value: int) -> "Situation":
         """The same with another --max-num-seqs."""
         return self.with_flag("--max-num-seqs", value)

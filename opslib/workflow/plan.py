@@ -9,7 +9,7 @@ from opslib.domain.engine_defaults import GIB
 from opslib.domain.facts.gpu import Gpu
 from opslib.domain.host import Host
 from opslib.domain.memory import MemoryPlan, ObservedFigures, WeightBytes, plan_memory
-from opslib.domain.memory_remedy import Remedy, propose_memory_remedy
+from opslib.domain.memory_remedy import Remedy, solve_remedies
 from opslib.domain.memory_situation import Calibration, Situation
 from opslib.domain.model_spec import ModelSpec, parse_model_config
 from opslib.domain.states import State, Value, worst
@@ -32,6 +32,7 @@ class HostPlan(Value):
     required_free_gib: float = 0.0  # per GPU, for the guard
     engine_version: str = ""
     calibration: Calibration | None = None  # what earlier launches of this host taught
+    free_gib: float | None = None  # per GPU, beside other units; None: all of it
 
     @property
     def situation(self) -> Situation | None:
@@ -45,24 +46,16 @@ class HostPlan(Value):
             gpu_total_bytes=_smallest(self.gpus),
             engine_version=self.engine_version,
             gpu_name=self.gpus[0].name,
+            free_gib=self.free_gib,
             calibration=self.calibration,
         )
 
     def remedy(self, cause: str, observed: ObservedFigures | None = None) -> Remedy | None:
         """The change of one flag that would answer `cause`, from the same inputs."""
-        if not self.gpus:
+        situation = self.situation
+        if situation is None:
             return None
-        return propose_memory_remedy(
-            cause,
-            self.model,
-            self.flags,
-            weights=self.weights,
-            gpu_total_bytes=_smallest(self.gpus),
-            engine_version=self.engine_version,
-            observed=observed,
-            gpu_name=self.gpus[0].name,
-            calibration=self.calibration,
-        )
+        return next(iter(solve_remedies(situation.observing(observed or ObservedFigures()), cause)), None)
 
 
 def gather_engine_version(host: Host) -> str:
@@ -87,11 +80,14 @@ def plan_for_host(
     engine_version: str | None = None,
     observed: ObservedFigures | None = None,
     calibration: Calibration | None = None,
+    environment: Mapping[str, str] | None = None,
+    free_gib: float | None = None,
 ) -> HostPlan:
     """Whether the verified checkpoint fits the named GPUs of the host with these `vllm serve` flags.
 
-    The smallest of the GPUs counts; none means a CPU engine. `engine_version` None asks the host's engine. Raises
-    BadParameter for a GPU that the host hasn't got, UnexpectedAnswer where the checkpoint has no usable config.
+    The smallest of the GPUs counts; none means a CPU engine. `engine_version` None asks the host's engine; the
+    `environment` is the engine's; `free_gib` is what other units on the same GPUs leave it (all have one budget).
+    Raises BadParameter for a GPU that the host hasn't got, UnexpectedAnswer where the checkpoint has no usable config.
     """
     if report.config is None:
         raise UnexpectedAnswer(f"{report.path} has no usable config.json", host=host.settings.alias)
@@ -100,7 +96,9 @@ def plan_for_host(
     total = _smallest(chosen) if chosen else None
     model, weights = parse_model_config(report.config), weights_of(report)
     name = chosen[0].name if chosen else ""
-    parsed = parse_serve_arguments(flags, engine_version=version, gpu_total_bytes=total, gpu_name=name)
+    parsed = parse_serve_arguments(
+        flags, engine_version=version, gpu_total_bytes=total, gpu_name=name, environment=environment
+    )
     memory = plan_memory(
         model,
         parsed,
@@ -109,6 +107,7 @@ def plan_for_host(
         engine_version=version,
         observed=observed,
         gpu_name=name,
+        free_gib=free_gib,
         calibration=calibration,
     )
     required = _required_free_gib(memory)
@@ -121,6 +120,7 @@ def plan_for_host(
         required_free_gib=required,
         engine_version=version,
         calibration=calibration,
+        free_gib=free_gib,
     )
 
 

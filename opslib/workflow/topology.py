@@ -55,16 +55,30 @@ class HostGpus(Value):
         free = {gpu.index: gpu.memory_free_bytes for gpu in self.gpus}
         return self.topology.choose(n_gpus, free, needed_bytes)
 
-    def beside(self, gpus: Sequence[int], unit: str, context_gib: float = 0.8) -> Iterator[str]:
-        """For each GPU that another unit is on: the share of it that fits beside, for all of them have one budget."""
-        for gpu in (gpu for gpu in self.gpus if gpu.index in gpus):
-            others = {holder.unit for holder in self.holders if holder.gpu_index == gpu.index}
-            others -= {"", unit, f"{unit.removesuffix('.service')}.service"}
-            share = (gpu.memory_free_bytes / GIB - context_gib) / (gpu.memory_usable_bytes / GIB)
+    def units_beside(self, gpu: int, own: Sequence[str]) -> tuple[str, ...]:
+        """The other services that hold memory of a GPU; `own` are units that will not run then."""
+        names = {f"{unit.removesuffix('.service')}.service" for unit in own if unit}
+        held = {holder.unit for holder in self.holders if holder.gpu_index == gpu and holder.unit.endswith(".service")}
+        return tuple(sorted(unit for unit in held - names if not unit.startswith("user@")))
+
+    def free_beside(self, gpus: Sequence[int], own: Sequence[str]) -> float | None:
+        """GiB that other units leave free on the fullest of some GPUs; None where there is no other unit on them."""
+        shared = [gpu for gpu in self.gpus if gpu.index in gpus and self.units_beside(gpu.index, own)]
+        left = [gpu.memory_usable_bytes - self._held_beside(gpu.index, own) for gpu in shared]
+        return round(min(left) / GIB, 3) if left else None
+
+    def _held_beside(self, gpu: int, own: Sequence[str]) -> int:
+        units = self.units_beside(gpu, own)
+        held = (holder.memory_used_bytes for holder in self.holders if holder.gpu_index == gpu and holder.unit in units)
+        return sum(size or 0 for size in held)
+
+    def beside(self, gpus: Sequence[int], own: Sequence[str]) -> Iterator[str]:
+        """Each GPU that another unit is on, and who: all units on it have one budget."""
+        for gpu in self.gpus:
+            others = self.units_beside(gpu.index, own) if gpu.index in gpus else ()
             if others:
-                names = ", ".join(sorted(others))
-                fits = f"--gpu-memory-utilization {max(0.0, share):.2f} fits beside"
-                yield f"GPU {gpu.index} is shared with {names}: {fits}"
+                free = (gpu.memory_usable_bytes - self._held_beside(gpu.index, own)) / GIB
+                yield f"GPU {gpu.index} is shared with {', '.join(others)}, which leaves {free:.1f} GiB of its budget"
 
     def wiring_of(self, gpus: Sequence[int]) -> str:
         """How some GPUs are wired, in words."""

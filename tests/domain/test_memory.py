@@ -3,9 +3,11 @@
 import pytest
 
 from opslib.domain.engine_figures import read_figures
-from opslib.domain.memory import largest_fitting_max_num_seqs, plan_memory
+from opslib.domain.memory import plan_memory
+from opslib.domain.memory_checks import largest_fitting
 from opslib.domain.memory_observed import observe_launch
-from opslib.domain.memory_remedy import propose_memory_remedy
+from opslib.domain.memory_remedy import solve_remedies
+from opslib.domain.memory_situation import Situation
 from tests.memory_cases import GIB, VARIANTS, observed, story
 
 NAMES = [variant["name"] for variant in VARIANTS]
@@ -13,6 +15,11 @@ NAMES = [variant["name"] for variant in VARIANTS]
 
 def in_gib(term):
     return term.low_bytes / GIB, term.expected_bytes / GIB, term.high_bytes / GIB
+
+
+def smallest_remedy(cause, *, observed=None, **inputs):
+    """The first remedy of a situation, None where there is none."""
+    return next(iter(solve_remedies(Situation.of(**inputs, observed=observed), cause)), None)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=NAMES)
@@ -24,7 +31,7 @@ def test_with_a_launch_observed_the_answer_is_the_hand_computed_one(variant):
     assert plan.cause == (None if variant["fits"] else "gpu-memory/sampler-warmup")
     assert in_gib(plan.term("sampler_warmup_needed"))[1] == pytest.approx(variant["needed_gib"], abs=0.05)
     assert in_gib(plan.term("sampler_warmup_left"))[1] == pytest.approx(variant["left_gib"], abs=0.05)
-    assert largest_fitting_max_num_seqs(**inputs, observed=seen) == variant["max_num_seqs"]
+    assert largest_fitting(Situation.of(**inputs, observed=seen)) == variant["max_num_seqs"]
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=NAMES)
@@ -59,7 +66,7 @@ def test_the_storys_kv_cache_is_what_its_journal_said():
 
 def test_the_remedy_is_solved_for_and_says_the_sums():
     """--max-num-seqs 256, because 512 needs 3.70 GiB of 3.55."""
-    remedy = propose_memory_remedy("gpu-memory/sampler-warmup", **story(), observed=observed())
+    remedy = smallest_remedy("gpu-memory/sampler-warmup", **story(), observed=observed())
     assert (remedy.flag, remedy.value) == ("--max-num-seqs", "256")
     assert "needs 7.40 GiB (9.7 x 1024 x 200064 x 4 bytes), 6.45 GiB are left" in remedy.reason
     assert "with 256 it needs 1.85 GiB and 3.55 GiB are left" in remedy.reason
@@ -72,7 +79,7 @@ def test_what_failed_is_never_proposed_again():
     """A launch that died with 256 is answered with less, whatever the estimate says."""
     inputs = story(more="--max-num-seqs 256")
     seen = observed().model_copy(update={"max_num_seqs": 256, "free_at_failure_gib": None})
-    assert propose_memory_remedy("gpu-memory/sampler-warmup", **inputs, observed=seen).value == "128"
+    assert smallest_remedy("gpu-memory/sampler-warmup", **inputs, observed=seen).value == "128"
 
 
 def test_a_failure_in_the_middle_of_the_sampler_widens_what_is_known():
@@ -89,7 +96,7 @@ def test_too_small_a_cache_is_answered_with_the_longest_request_that_fits():
     """62 layers x 2 x 2 heads x 128 x 2 bytes = 63,488 bytes per token: 6.5 GiB hold 109,929 tokens, 107 x 1024 of them."""
     inputs = story()
     seen = observed().model_copy(update={"available_kv_gib": 6.5})
-    remedy = propose_memory_remedy("gpu-memory/kv-cache-below-max-model-len", **inputs, observed=seen)
+    remedy = smallest_remedy("gpu-memory/kv-cache-below-max-model-len", **inputs, observed=seen)
     assert (remedy.flag, remedy.value) == ("--max-model-len", str(107 * 1024))
     assert remedy.reason.startswith(
         "one request of 131072 tokens needs 7.75 GiB of KV cache and 6.50 GiB are available"
@@ -101,7 +108,7 @@ def test_no_cache_at_all_is_answered_with_the_smallest_share_that_surely_fits():
     inputs = story(utilization=0.60)
     plan = plan_memory(**inputs)
     assert (plan.state, plan.cause) == ("critical", "gpu-memory/no-kv-cache-memory")
-    remedy = propose_memory_remedy("gpu-memory/no-kv-cache-memory", **inputs)
+    remedy = smallest_remedy("gpu-memory/no-kv-cache-memory", **inputs)
     assert (remedy.flag, remedy.value) == ("--gpu-memory-utilization", "0.78")
     assert plan_memory(**story(utilization=0.78)).state == "ok"
     assert plan_memory(**story(utilization=0.77)).state == "warning"
@@ -109,7 +116,7 @@ def test_no_cache_at_all_is_answered_with_the_smallest_share_that_surely_fits():
 
 def test_a_cause_that_memory_does_not_answer_has_no_remedy_here():
     """Other causes have other owners."""
-    assert propose_memory_remedy("network/port-in-use", **story()) is None
+    assert smallest_remedy("network/port-in-use", **story()) is None
 
 
 def test_a_cpu_engine_plans_no_gpu_memory():

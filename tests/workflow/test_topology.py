@@ -33,9 +33,23 @@ def test_whoever_holds_a_gpu_is_named_and_a_free_quad_is_proposed():
     assert found.holders[0].sentence == ("GPU 0: PID 77 (python, vllm-other.service, llm) holds 39.1 GiB, for 2h01m")
     assert found.propose(2, 60 * GIB) == (2, 3)
     assert found.wiring_of((2, 3)) == "PCIe (NODE), NUMA node 1"
-    assert list(found.beside([0, 1], "vllm-minimax")) == [
-        "GPU 0 is shared with vllm-other.service: --gpu-memory-utilization 0.50 fits beside"
+    assert list(found.beside([0, 1], ["vllm-minimax"])) == [
+        "GPU 0 is shared with vllm-other.service, which leaves 40.6 GiB of its budget"
     ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "own", "free_gib"),
+    [
+        ([0, 1], ["vllm-minimax"], 40.585),
+        ([1, 2], ["vllm-minimax"], None),
+        ([0, 1], ["vllm-other"], None),
+        ([0], ["vllm-minimax", "vllm-other.service"], None),
+    ],
+)
+def test_several_units_have_one_budget(gpus, own, free_gib):
+    """What another unit holds of a GPU is not there to be planned with; the unit itself and the one it replaces end."""
+    assert gather_host_gpus(a_host()).free_beside(gpus, own) == free_gib
 
 
 @pytest.mark.parametrize("kind", HOSTS)

@@ -30,7 +30,7 @@ def plan_memory(run: Run) -> Answer:
     """What the engine will do with each GPU's memory, term by term, and whether that fits."""
     plan = host_plan(run)
     memory = plan.memory
-    found = gather_host_gpus(run.host) if plan.gpus else HostGpus()
+    found = _host_gpus(run)
     notes = [*_notes(memory), *_host_notes(run, plan, found)]
     value = {**memory.model_dump(mode="json"), "topology": _topology_value(plan, found)}
     cause = _cause(plan) if memory.state is State.CRITICAL else None
@@ -96,6 +96,7 @@ def host_plan(run: Run) -> HostPlan:
         flags = serve_flags(run)
         entries = () if run.host.settings.is_rehearsal else read_ledger(default_runs_dir(), run.alias)
         learnt = calibrate(entries, model=run.parameters.model, max_num_seqs=run.parameters.max_num_seqs)
+        environment = {**run.host.settings.environment, **getattr(run.parameters, "environment", {})}
         plan = plan_for_host(
             run.host,
             checkpoint_of(run),
@@ -103,10 +104,25 @@ def host_plan(run: Run) -> HostPlan:
             gpus=run.parameters.gpus,
             engine_version=run.parameters.engine_version,
             calibration=learnt,
+            environment=environment,
+            free_gib=_host_gpus(run).free_beside(run.parameters.gpus, _own_units(run)),
         )
         run.answers["host_plan"], run.answers["ledger"] = plan, entries
     known: HostPlan = run.answers["host_plan"]
     return known
+
+
+def _host_gpus(run: Run) -> HostGpus:
+    """The host's GPUs and who is on them; asked once."""
+    if "host_gpus" not in run.answers:
+        run.answers["host_gpus"] = gather_host_gpus(run.host) if run.parameters.gpus else HostGpus()
+    known: HostGpus = run.answers["host_gpus"]
+    return known
+
+
+def _own_units(run: Run) -> tuple[str, ...]:
+    """The units that don't run beside the planned one: itself, and the one that it replaces."""
+    return (run.parameters.unit, getattr(run.parameters, "replaces", None) or "")
 
 
 def serve_flags(run: Run) -> list[str]:
@@ -182,7 +198,7 @@ def _host_notes(run: Run, plan: HostPlan, found: HostGpus) -> list[str]:
     held = {holder.gpu_index for holder in found.holders}
     if held & set(indices) and not held & set(proposed):
         notes.append(f"GPUs {words} are free")
-    notes += found.beside(indices, run.parameters.unit)
+    notes += found.beside(indices, _own_units(run))
     notes += [holder.sentence for holder in found.holders if holder.gpu_index in indices]
     room = gather_room(run.host, run.host.settings.state_dir.rpartition("/")[0] or "/")
     notes += room_notes(room, n_ranks=plan.memory.n_gpus, offloaded_bytes=_offloaded(plan))
