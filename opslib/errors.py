@@ -70,6 +70,18 @@ class NoPythonOnHost(Refused):
     """The host has no usable Python 3.8+."""
 
 
+class LockHeld(Refused):
+    """Somebody else is at work on the same unit; they are named."""
+
+
+class LockLost(Refused):
+    """The lock that a run had is gone: somebody else may be at work on the unit by now."""
+
+
+class DryRunEnds(OpslibError):  # noqa: N818
+    """A dry run has come to its first change: no fault, and nothing was done."""
+
+
 class ConsentMissing(Refused):
     """A change was planned but nobody consented to it."""
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from opslib.domain.host import Host, HostSettings
 from opslib.domain.parameters import RunParameters, schema_of, validate_parameters
 from opslib.domain.record import RunRecord, SectionRecord, new_record
 from opslib.domain.states import Outcome, State, Value, worst
+from opslib.hosts.careful import CarefulHost
 from opslib.hosts.open import LOCAL, open_host
 from opslib.records.folder import RunFolder
 from opslib.records.secrets import reference_secrets
@@ -27,6 +29,7 @@ class SectionResult(Value):
     value: Any = None
     is_headline: bool = False  # part of the sentence of a good outcome
     is_final: bool = True  # False: critical, but a later section may cure it (a crash with a remedy)
+    is_dry_end: bool = False  # a dry run ended here, before its first change
     exit_code: int | None = None  # where it isn't the state's own: 4 for a refusal
     cause: str | None = None  # the failure catalogue's id of what went wrong
 
@@ -42,11 +45,23 @@ class Run:
         self.answers: dict[str, Any] = {}  # what a section hands to later ones, by glossary name
         self.results: dict[str, SectionResult] = {}
         self.stopped_by: str | None = None
+        self.closing = ExitStack()  # what lasts as long as the run: its locks
 
     @property
     def alias(self) -> str:
         """The host's alias; every output names it."""
         return self.host.settings.alias
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether the run only asks, and ends before its first change."""
+        return self.record.is_dry_run
+
+    def note(self, text: str) -> None:
+        """Keep what befell the run itself (a question asked again, a lock taken over), and tell it."""
+        self.record = self.record.model_copy(update={"notes": (*self.record.notes, text)})
+        self.folder.write_record(self.record)
+        self.tell("note", text, section="run")
 
     @property
     def is_headless(self) -> bool:
@@ -78,8 +93,12 @@ class Run:
 
     def judge(self) -> Outcome:
         """The run's outcome: where it stopped and why, else the worst of what its sections answered."""
-        if self.stopped_by is not None:
-            stopper = self.results[self.stopped_by]
+        stopper = self.results.get(self.stopped_by or "")
+        if stopper is not None and stopper.is_dry_end:
+            found = worst(result.state for result in self.results.values())
+            bad = [result.summary for result in self.results.values() if result.state is found is not State.OK]
+            return Outcome(state=found, reason="; ".join([stopper.summary, *bad[-1:]]))
+        if stopper is not None:
             return Outcome(state=stopper.state, reason=f"stopped at {self.stopped_by}: {stopper.summary}")
         if not self.results:
             return Outcome(state=State.UNKNOWN, reason="no section was run")
@@ -89,8 +108,10 @@ class Run:
         return Outcome(state=state, reason="; ".join(headlines) or results[-1].summary)
 
     def finish(self, outcome: Outcome) -> None:
-        """Close the record with its outcome."""
+        """Close the record with its outcome, and free what the run held."""
+        self.closing.close()
         stopper = self.results.get(self.stopped_by or "")
+        stopper = None if stopper and stopper.is_dry_end else stopper
         code = stopper.exit_code if stopper else None
         causes = [result.cause for result in self.results.values() if result.cause]
         cause = stopper.cause if stopper else causes[-1] if causes else None
@@ -118,9 +139,13 @@ def begin_run(runbook: str, namespace: Mapping[str, Any]) -> Run:
         named = (parameters.recorded_host, parameters.recorded_unit, runbook)
         folder = RunFolder.create(default_runs_dir(), *named, started_at, secrets=secrets)
     record = new_record(runbook, parameters, host.settings, started_at=started_at)
+    record = record.model_copy(update={"is_dry_run": bool(os.environ.get("OPSLIB_DRY_RUN"))})
     folder.write_record(record)
     settle_form(runbook)
     run = Run(parameters, host, folder, record)
+    if run.is_headless:
+        retries = int(os.environ.get("OPSLIB_RETRIES", "0"))
+        run.host = CarefulHost(host, retries=retries, is_dry_run=run.is_dry_run, on_retry=run.note)
     if not run.is_headless:
         show_record_note(folder.path)
     return run

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from opslib.domain.facts.ports import listeners_command
 from opslib.domain.facts.systemd import unit_name
 from opslib.domain.host import HostSettings
+from opslib.domain.lock import locks_dir
 from opslib.domain.states import Value
 from opslib.errors import BadParameter
 
@@ -39,6 +40,7 @@ def allowances(settings: HostSettings, units: Sequence[str], ports: Sequence[int
         rows.append(("OPSLIB_STOP", ("systemctl", "stop", "--", name)))
     rows += [("OPSLIB_LOOK", listeners_command(port)) for port in ports]
     rows.append(("OPSLIB_FILES", ("mkdir", "--parents", "--mode=0755", settings.state_dir)))
+    rows.append(("OPSLIB_FILES", ("mkdir", "--parents", "--mode=1777", locks_dir(settings))))
     for path, mode in files.items():
         rows += [("OPSLIB_LOOK", vector) for vector in _reading(path)]
         rows += [("OPSLIB_FILES", vector) for vector in _writing(path, mode)]
