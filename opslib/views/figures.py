@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from plotly.subplots import make_subplots
 
-from opslib.domain.benchmark import BenchmarkLevel, find_knee
+from opslib.domain.benchmark import BenchmarkLevel
+from opslib.domain.benchmark_judge import find_knee
 from opslib.views.theme import BLUE, FONT, MUTED, ORANGE
 
 _RC: Any = {"svg.hashsalt": "opslib", "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 9}

@@ -6,7 +6,9 @@ from contextlib import suppress
 from threading import Timer
 from typing import Any, NamedTuple
 
-from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, judge_benchmark, summarize
+from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
+from opslib.domain.benchmark_judge import judge_benchmark
+from opslib.domain.benchmark_samples import LevelRun, summarize
 from opslib.domain.host import Host
 from opslib.domain.states import CheckResult, State
 from opslib.errors import UnexpectedAnswer
@@ -111,7 +113,7 @@ def _measure(host: Host, arguments: Mapping[str, object], deadline_s: float, on_
                 if line["type"] == "request":
                     requests.append(line)
                 elif line["type"] == "level":
-                    levels.append(summarize(line, requests[n_read:]))
+                    levels.append(summarize([LevelRun(line, requests[n_read:])]))
                     n_read = len(requests)
                     on_progress(levels[-1])
                 else:

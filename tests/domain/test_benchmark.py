@@ -2,7 +2,9 @@
 
 import pytest
 
-from opslib.domain.benchmark import BenchmarkLevel, find_knee, judge_benchmark, percentiles, summarize
+from opslib.domain.benchmark import BenchmarkLevel
+from opslib.domain.benchmark_judge import find_knee, judge_benchmark
+from opslib.domain.benchmark_samples import LevelRun, percentiles, summarize
 from opslib.domain.states import State
 
 SERVER = {
@@ -16,6 +18,7 @@ SERVER = {
 
 def request(**changes):
     line = {
+        "sent_at_s": 0.0,
         "ttft_ms": 200.0,
         "e2e_latency_ms": 500.0,
         "itl_ms": [100.0, 200.0],
@@ -35,7 +38,7 @@ def level_of(requests, concurrency=4, **changes):
         "concurrency": concurrency, "n_requests": len(requests), "duration_s": 2.0, "error_messages": {}, "server": SERVER,
         "client_cpu_share": 0.1, "loop_lag_p99_ms": 1.0,
     }  # fmt: skip
-    return summarize({**line, **changes}, requests)
+    return summarize([LevelRun({**line, **changes}, requests)])
 
 
 def sweep(*throughputs, ttft=lambda n: 100.0 + n):

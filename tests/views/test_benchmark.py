@@ -1,11 +1,13 @@
 """The benchmark's panel: all numbers in text and HTML, nothing that needs a script, everything escaped."""
 
-from opslib.domain.benchmark import judge_benchmark, summarize
+from opslib.domain.benchmark_judge import judge_benchmark
+from opslib.domain.benchmark_samples import LevelRun, summarize
 from opslib.views.benchmark import BenchmarkView, progress_line
 
 
 def level(concurrency, *errors, **changes):
     good = {
+        "sent_at_s": 0.0,
         "ttft_ms": 1234.5,
         "e2e_latency_ms": 2000.0,
         "itl_ms": [10.0, 20.0],
@@ -18,7 +20,7 @@ def level(concurrency, *errors, **changes):
         "concurrency": concurrency, "n_requests": len(requests), "duration_s": 2.0, "server": {},
         "error_messages": {"http_503": "<b>overloaded</b>"}, "client_cpu_share": 0.1, "loop_lag_p99_ms": 1.0,
     }  # fmt: skip
-    return summarize({**line, **changes}, requests)
+    return summarize([LevelRun({**line, **changes}, requests)])
 
 
 def view(*levels):

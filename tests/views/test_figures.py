@@ -7,7 +7,7 @@ from opslib.views.figures import figure_display, panels, throughput_figure, thro
 
 
 def level(concurrency, throughput, ttft, **changes):
-    figure = Percentiles(mean=ttft, p50=ttft, p90=ttft, p99=2 * ttft)
+    figure = Percentiles(mean=ttft, p50=ttft, p90=ttft, p95=ttft, p99=2 * ttft)
     return BenchmarkLevel(
         concurrency=concurrency, n_requests=10, n_errors=0, duration_s=1.0, request_throughput=10.0, output_throughput=throughput,
         total_input_tokens=100, total_output_tokens=1000, ttft_ms=figure, tpot_ms=figure, itl_ms=figure, e2e_latency_ms=figure,
