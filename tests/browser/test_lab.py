@@ -111,3 +111,25 @@ def test_index_opens_runbooks_and_records(deployed, open_notebook):
     page = index.page.frame_locator(".jp-HTMLViewer iframe")
     expect(page.locator("h1")).to_contain_text("Can this model be deployed on this host")
     expect(page.locator(".outcome")).to_contain_text("cured by --max-num-seqs 256")
+
+
+def test_sliders_ask_the_planner_again(open_notebook):
+    """A slider that is moved changes verdict, tokens and the bar at once; nothing is asked of the host."""
+    book = open_notebook("notebooks/20-plan-memory.ipynb")
+    for source in (
+        'host = "rehearsal"',
+        "begin_run(",
+        "verify_download(run)",
+        "plan_memory(run)",
+        "memory_what_if(run)",
+    ):
+        book.run(source)
+    answer = book.outputs("memory_what_if(run)")
+    expect(answer).to_contain_text("--max-num-seqs 256 would be safe")
+    expect(answer.locator(".js-plotly-plot .bars .point").first).to_be_visible()
+    handle = answer.locator(".widget-hslider", has_text="max_num_seqs").locator(".noUi-handle")
+    handle.focus()
+    for _ in range(2):
+        handle.press("ArrowLeft")
+    expect(answer).to_contain_text("fits", timeout=5_000)
+    expect(answer).not_to_contain_text("would be safe")
