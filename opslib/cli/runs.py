@@ -20,6 +20,7 @@ from opslib.views.records import COLUMNS, record_rows
 # subcommand -> (where it is, what --help says); without one, the records are listed
 SUBCOMMANDS = {
     "show": ("opslib.cli.runs_show:show_command", "One record: its outcome, section by section."),
+    "verify": ("opslib.cli.runs_verify:verify_command", "Whether records are as they were sealed, and by whom."),
 }
 
 

@@ -1,0 +1,42 @@
+"""`opslib runs verify`: whether a record is as it was sealed, and by whom."""
+
+import json
+from pathlib import Path
+
+import click
+
+from opslib.cli.showing import show
+from opslib.domain.states import worst
+from opslib.records.seal import SealReport, allowed_signers_file, verify_record
+from opslib.views.theme import state_text
+
+
+@click.command("verify")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@click.option(
+    "--allowed-signers",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="Who may sign, as in ssh-keygen(1) [$OPSLIB_ALLOWED_SIGNERS, ~/.config/opslib/allowed_signers].",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def verify_command(paths: tuple[Path, ...], allowed_signers: Path | None, *, as_json: bool) -> int:
+    """Say whether the records at PATH are as they were sealed, by whom, and which cell or file was altered.
+
+    Exit codes: 0 as sealed, 1 unsigned or signed by nobody knows whom, 2 altered, 3 not sealed, 4 no such record.
+    """
+    signers = allowed_signers or allowed_signers_file()
+    reports = [verify_record(path.resolve(), allowed_signers=signers) for path in paths]
+    if as_json:
+        show(json.dumps({"records": [report.model_dump(mode="json") for report in reports]}, ensure_ascii=False))
+    else:
+        for report in reports:
+            show("\n".join(_lines(report)))
+    return worst(report.state for report in reports).exit_code
+
+
+def _lines(report: SealReport) -> list[str]:
+    rows = [
+        f"    {alteration.what:<10}{alteration.where}{f': {alteration.detail}' if alteration.detail else ''}"
+        for alteration in report.alterations
+    ]
+    return [f"{state_text(report.state)}  {report.record}: {report.summary}", *rows]
