@@ -5,19 +5,23 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from opslib.app.binding import open_bound_host
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.form import settle_form
 from opslib.app.keeping import show_record_note
+from opslib.domain.actions import Action, frozen_by
 from opslib.domain.host import Host, HostSettings
 from opslib.domain.parameters import RunParameters, schema_of, validate_parameters
+from opslib.domain.problems import nearest
 from opslib.domain.record import RunRecord, SectionRecord, new_record
 from opslib.domain.states import Outcome, State, Value, worst
+from opslib.errors import UnknownName
 from opslib.hosts.careful import CarefulHost
 from opslib.hosts.open import LOCAL, open_host
 from opslib.records.folder import RunFolder
+from opslib.records.operator import operator
 from opslib.records.secrets import reference_secrets
 
 
@@ -84,8 +88,30 @@ class Run:
             started_at=started_at,
             duration_s=round(duration_s, 3),
         )
-        self.record = self.record.with_section(section)
+        state = None if result.is_dry_end else result.state  # a dry run has done nothing that could be frozen
+        what: Any = {"what": "ran", "state": state, "detail": result.summary, "at": started_at}
+        self.record = self.record.with_section(section).with_action(self._action(name, **what))
         self.folder.write_record(self.record)
+
+    def _action(self, section: str, **facts: Any) -> Action:
+        by: Any = "headless" if self.is_headless else "JupyterLab"
+        return Action(**{"at": datetime.now(UTC), "user": operator(), "by": by, "section": section, **facts})
+
+    def act(self, section: str, what: Literal["refused", "unfroze"], detail: str) -> None:
+        """Keep what the operator did besides running sections."""
+        self.record = self.record.with_action(self._action(section, what=what, detail=detail))
+        self.folder.write_record(self.record)
+        self.tell(f"section-{what}", detail, section=section)
+
+    def unfreeze(self, section: str, why: str = "") -> None:
+        """Let a section that changed the host run once more in this record, which says who allowed it, and why.
+
+        Raises UnknownName for a section that isn't frozen.
+        """
+        frozen = [name for name in self.results if frozen_by(self.record.actions, name)]
+        if section not in frozen:
+            raise UnknownName(f"no section {section!r} has succeeded in this record{nearest(section, frozen)}")
+        self.act(section, "unfroze", why or "no reason given")
 
     def supersede(self, name: str, result: SectionResult) -> None:
         """Let a later finding replace how an earlier section counts in the outcome; its record stays."""

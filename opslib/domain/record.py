@@ -1,12 +1,13 @@
 """What `record.json` says about a run: who, where, with what, section by section, and how it ended."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
 
 from opslib import __version__
+from opslib.domain.actions import Action
 from opslib.domain.host import HostSettings
 from opslib.domain.parameters import RunParameters
 from opslib.domain.states import Outcome, State, Value
@@ -41,10 +42,16 @@ class RunRecord(Value):
     controller: str = ""  # the machine that the run was started on
     process_id: int | None = None
     opslib_version: str = __version__
+    versions: Mapping[str, str] = {}  # of what the run used on the controller: Python, papermill, the system
+    actions: tuple[Action, ...] = ()  # who ran, was refused and unfroze what, in order
     sections: tuple[SectionRecord, ...] = ()
+    invocation_ids: tuple[str, ...] = ()  # every start of a unit that the sections speak of
     outcome: Outcome | None = None
     cause: str | None = None  # the failure catalogue's id of what stopped the run, or of what was cured
     status: Literal["running", "finished", "interrupted"] = "running"
+    is_dry_run: bool = False  # every read, no change
+    left: str = ""  # what a run that was interrupted did about the changes it had begun
+    notes: tuple[str, ...] = ()  # what befell the run itself: asked again, a lock taken over, who was told
     exit_code: int | None = None  # the outcome's own, or 4 for a refusal; None while it runs
 
     @property
@@ -59,6 +66,10 @@ class RunRecord(Value):
             return self.exit_code
         return self.outcome.state.exit_code if self.outcome else State.UNKNOWN.exit_code
 
+    def with_action(self, action: Action) -> "RunRecord":
+        """The record with one more action at its end."""
+        return self.model_copy(update={"actions": (*self.actions, action)})
+
     def with_section(self, section: SectionRecord) -> "RunRecord":
         """The record with one more section; one of the same name (a cell run again) is replaced at its place."""
         names = [known.name for known in self.sections]
@@ -67,7 +78,8 @@ class RunRecord(Value):
             sections[names.index(section.name)] = section
         else:
             sections.append(section)
-        return self.model_copy(update={"sections": tuple(sections)})
+        starts = dict.fromkeys((*self.invocation_ids, *_invocations(section.value)))
+        return self.model_copy(update={"sections": tuple(sections), "invocation_ids": tuple(starts)})
 
     def finished(self, outcome: Outcome, ended_at: datetime, *, exit_code: int | None = None) -> "RunRecord":
         """The record of a run that came to an outcome; its exit code is the outcome's own unless one is given."""
@@ -81,6 +93,18 @@ class RunRecord(Value):
     def _ended(self, status: str, outcome: Outcome, ended_at: datetime | None, exit_code: int) -> "RunRecord":
         ended = {"status": status, "outcome": outcome, "ended_at": ended_at, "exit_code": exit_code}
         return self.model_copy(update=ended)
+
+
+def _invocations(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if name == "invocation_id" and isinstance(item, str) and item:
+                yield item
+            else:
+                yield from _invocations(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _invocations(item)
 
 
 def new_record(

@@ -1,6 +1,5 @@
 """The folder of one run: every file written by atomic replace, every text redacted at this door."""
 
-import getpass
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any
 from opslib.domain.record import RunRecord
 from opslib.domain.redaction import redact, redact_value
 from opslib.errors import CouldNotFindOut, Refused, UnknownName, reason_of
+from opslib.records.operator import operator, versions
 from opslib.records.secrets import environment_secrets
 
 RECORD_FILE = "record.json"
@@ -114,7 +114,12 @@ class RunFolder:
 
     def write_record(self, record: RunRecord) -> Path:
         """Replace `record.json`; who runs it, where and in which process is filled in where it is missing."""
-        here = {"user": getpass.getuser(), "controller": socket.gethostname(), "process_id": os.getpid()}
+        here = {
+            "user": operator(),
+            "controller": socket.gethostname(),
+            "process_id": os.getpid(),
+            "versions": versions(),
+        }
         missing = {name: value for name, value in here.items() if not getattr(record, name)}
         record = record.model_copy(update=missing)
         return self.write_json(RECORD_FILE, record.model_dump(mode="json"))

@@ -112,7 +112,7 @@ def resolve_invocation(run: Run) -> str | None:
     return status.invocation_id or None if wanted in {"", "0"} else None
 
 
-@waiting_section("remedy")
+@waiting_section("remedy", changes=True)
 async def remedy(run: Run) -> Answer:
     """The computed change that cures the cause, shown as a diff, consented to and applied."""
     diagnosis: Diagnosis | None = run.answers.get("diagnosis")
@@ -121,7 +121,7 @@ async def remedy(run: Run) -> Answer:
     return await apply_remedy(run, diagnosis)
 
 
-@waiting_section("relaunch")
+@waiting_section("relaunch", changes=True)
 async def relaunch(run: Run) -> Answer:
     """The unit with the remedy, watched the same way; the loop goes on within `max_restarts`."""
     if "remedy" not in run.answers:

@@ -84,7 +84,7 @@ async def confirm(run: Run) -> Answer:
     return SectionResult(state=State.OK, summary=summary), answer_panel(run.alias, State.OK, summary)
 
 
-@section("install")
+@section("install", changes=True)
 def install(run: Run) -> Answer:
     """The plan applied step by step, each verified by asking the host again; names every undo."""
     report = apply_plan(

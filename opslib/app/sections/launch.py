@@ -10,7 +10,7 @@ from opslib.workflow.launch import start_unit
 from opslib.workflow.snapshot import take_snapshot
 
 
-@waiting_section("launch")
+@waiting_section("launch", changes=True)
 async def launch(run: Run) -> Answer:
     """Start the unit and watch both signals until it is ready, has crashed or failed, or the time is up."""
     return await launch_once(run, "launch")
