@@ -22,6 +22,7 @@ VERBS = {
     "investigate": ("opslib.cli.investigate:investigate_command", "Say why a unit failed; keep the evidence."),
     "survey": ("opslib.cli.survey:survey_command", "Look over many hosts at once: units, GPUs, disks, clock."),
     "check": ("opslib.cli.check:check_command", "Ask a unit for one real token, as a monitoring plugin does."),
+    "lint": ("opslib.cli.lint:lint_command", "Judge a unit before it is started."),
     "sudoers": ("opslib.cli.sudoers:sudoers_command", "Print the narrow sudoers file for a host."),
     "hosts": ("opslib.cli.hosts:hosts_command", "List the hosts of the inventory."),
 }

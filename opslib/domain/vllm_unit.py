@@ -7,6 +7,8 @@ from opslib.domain.unit_file import render_exec_start
 from opslib.domain.unit_words import quote_word
 
 _MARGIN_S = 60  # between the guard giving up by itself and systemd giving up on it
+_SLOW_DISK_BYTES_S = 200e6  # a network file system at its worst
+_WARMING_S = 900  # imports, compiling, profiling, capturing graphs, on a cold cache
 
 
 class GuardSettings(Value):
@@ -37,14 +39,19 @@ def render_vllm_unit(
     environment: Mapping[str, str] | None = None,
     environment_file: str | None = None,
     user: str | None = None,
+    notify: Sequence[str] = (),
+    model_bytes: int = 0,
 ) -> str:
     """The text of a unit that serves one model; with no `gpus` (CPU engine) neither guard nor CUDA variables.
 
     Every option is known to systemd 252. The start-up limit ends a crash loop after ten starts in half an hour.
+    `notify` is the command line of a program that runs the engine and tells systemd when it is ready; without it a
+    start is over when the engine's program has begun.
     """
     variables = {"PYTHONUNBUFFERED": "1", **_gpu_variables(gpus), **(environment or {})}
     guard_line = guard and gpus and "ExecStartPre=" + " ".join(quote_word(word) for word in guard.argv(gpus))
-    start_s = _MARGIN_S + (guard.wait_s if guard and gpus else 0)
+    wait_s = guard.wait_s if guard and gpus else 0
+    start_s = start_timeout_s(wait_s, model_bytes=model_bytes, is_notify=bool(notify))
     lines = [
         "[Unit]",
         f"Description=vLLM engine {unit.removesuffix('.service')}: {model_path.replace('%', '%%')}",
@@ -54,17 +61,18 @@ def render_vllm_unit(
         "StartLimitBurst=10",
         "",
         "[Service]",
-        "Type=exec",
+        *(["Type=notify", "NotifyAccess=all"] if notify else ["Type=exec"]),
         *([f"User={user}"] if user else []),
         *(f"Environment={quote_word(f'{name}={value}', is_command=False)}" for name, value in variables.items()),
         *([f"EnvironmentFile={environment_file}"] if environment_file else []),
         *([guard_line] if guard_line else []),
-        render_exec_start([vllm, "serve", model_path, *flags]).rstrip("\n"),
+        render_exec_start([*notify, vllm, "serve", model_path, *flags]).rstrip("\n"),
         "Restart=always",  # when its engine core is killed, vLLM ends with status 0: no failure to systemd
         "RestartSec=5",
         f"TimeoutStartSec={start_s}",
         "TimeoutStopSec=60",
         "KillMode=control-group",
+        "OOMPolicy=kill",  # a worker that the kernel killed takes the others with it: none holds a GPU alone
         "LimitNOFILE=1048576",
         "LimitMEMLOCK=infinity",
         "LogRateLimitIntervalSec=0",
@@ -73,6 +81,17 @@ def render_vllm_unit(
         "WantedBy=multi-user.target",
     ]
     return "\n".join(lines) + "\n"
+
+
+def start_timeout_s(wait_s: int, *, model_bytes: int = 0, is_notify: bool = False) -> int:
+    """TimeoutStartSec in seconds: the guard's wait, and with Type=notify the load of the model from a slow disk.
+
+    With Type=exec the start is over when the program runs (systemd.service(5)), so the load doesn't count.
+
+    >>> start_timeout_s(300), start_timeout_s(300, model_bytes=215 * 10**9, is_notify=True)
+    (360, 2335)
+    """
+    return wait_s + _MARGIN_S + (_WARMING_S + round(model_bytes / _SLOW_DISK_BYTES_S) if is_notify else 0)
 
 
 def render_environment_file(variables: Mapping[str, str]) -> str:

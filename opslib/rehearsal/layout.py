@@ -27,7 +27,13 @@ _DIRECTORIES = (
     "var/lib/opslib",
     "var/log",
 )
-_CLIENTS = {"systemctl": "client", "journalctl": "client", "sudo": "sudo", "ss": "ss"}
+_CLIENTS = {
+    "systemctl": "client",
+    "journalctl": "client",
+    "systemd-analyze": "client",
+    "sudo": "sudo",
+    "ss": "ss",
+}
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SHEBANG_LIMIT = 120  # Linux cuts longer ones
 

@@ -29,6 +29,7 @@ from opslib.rehearsal.manager import Manager
 from opslib.rehearsal.scenarios import Scenario, load_scenario
 from opslib.rehearsal.ssh_server import USER, SessionSettings, start_ssh_server
 from opslib.rehearsal.systemctl import systemctl
+from opslib.rehearsal.systemd_analyze import systemd_analyze
 
 ALIAS = "rehearsal"
 DEFAULT_SCENARIO = "sampler-oom"
@@ -140,6 +141,7 @@ async def serve(root: Path, scenario: Scenario, time_factor: float) -> None:
             {
                 "systemctl": lambda argv, terminal: systemctl(manager, argv, terminal),
                 "journalctl": lambda argv, terminal: journalctl(journal, argv, terminal),
+                "systemd-analyze": systemd_analyze,
                 **fault_commands(journal),
             },
         )

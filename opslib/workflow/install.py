@@ -101,18 +101,26 @@ def plan_install(host: Host, *, unit: str, unit_text: str, secrets: Mapping[str,
         steps += _guard_steps(host)
     if secrets:
         steps += _secret_steps(host, unit, secrets)
-    old = read_unit_text(host, unit)
-    if old != unit_text:
-        path = unit_path(host, unit)
-        change = FileChange(path=path, content=unit_text, diff=unified_diff(old, unit_text, path))
+    written = plan_file(host, unit, unit_path(host, unit), unit_text)
+    return Plan(host=host.settings.alias, title=f"install {unit_name(unit)}", steps=(*steps, *written.steps))
+
+
+def plan_file(host: Host, unit: str, path: str, text: str) -> Plan:
+    """What has to change so that one file of `unit` reads `text`, and systemd knows it."""
+    steps: list[Step] = []
+    content = host.read_file(path, sudo=host.settings.has_sudo)
+    old = None if content is None else content.decode("utf-8", "surrogateescape")
+    if old != text:
+        steps += _directory_steps(host, path.rpartition("/")[0]) if path.endswith(".conf") else []  # drop-ins
+        change = FileChange(path=path, content=text, diff=unified_diff(old, text, path))
         verb = "install" if old is None else "change"
         steps.append(Step(title=f"{verb} {path}", file=change, undo=_undo_words(host, path, is_new=old is None)))
-    if old != unit_text or gather_unit_status(host, unit).need_daemon_reload:
+    if old != text or gather_unit_status(host, unit).need_daemon_reload:
         show = show_unit_command(unit)
         steps.append(
             Step(title="let systemd read its unit files", command=RELOAD, check=show, undo=_typed(host, RELOAD))
         )
-    return Plan(host=host.settings.alias, title=f"install {unit_name(unit)}", steps=tuple(steps))
+    return Plan(host=host.settings.alias, title=f"change {unit_name(unit)}", steps=tuple(steps))
 
 
 def plan_engine_flag(host: Host, *, unit: str, name: str, value: str | None) -> Plan:

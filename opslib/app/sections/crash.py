@@ -155,7 +155,7 @@ def _cured(run: Run, result: SectionResult, shown: Any) -> Answer:
         summary = f"ready, but the running process has {change.flag} {flags.get(change.flag)}, not {wanted}"
         return SectionResult(state=State.CRITICAL, summary=summary, value=value), shown
     cured = f"cured by {change.words}"
-    for name in ("plan-memory", "launch", "investigate"):
+    for name in ("plan-memory", "plan-unit", "launch", "investigate"):
         if name in run.results:
             run.supersede(
                 name, run.results[name].model_copy(update={"state": State.OK, "summary": cured, "is_headline": False})

@@ -7,26 +7,41 @@ from opslib.app.sections.memory import host_plan, serve_flags
 from opslib.domain.parameters import is_reference
 from opslib.domain.plans import Plan
 from opslib.domain.states import State
-from opslib.errors import ConsentMissing
+from opslib.errors import ConsentMissing, DryRunEnds
 from opslib.records.secrets import resolve_reference
 from opslib.views.panels import answer_panel, plan_panel
 from opslib.workflow.install import ApplyReport, apply_plan, plan_install, unit_text_for
+from opslib.workflow.lint import lint_text
 from opslib.workflow.verify import checkpoint_path
 
 
 @section("plan-unit")
 def plan_unit(run: Run) -> Answer:
     """The steps and diffs that would install the unit for this run's parameters; takes none of them."""
+    text, _ = unit_for(run)
     plan = plan_for_unit(run)
+    lint = lint_text(run.host, run.parameters.unit, text)
     run.answers["plan"] = plan
     summary = f"{len(plan.steps)} steps would change this host" if plan.steps else "nothing to change: it is installed"
-    run.tell("diff", summary, section="plan-unit", state=State.OK, lines=shown_diff(plan).splitlines())
-    result = SectionResult(state=State.OK, summary=summary, value=plan_facts(plan))
-    return result, plan_panel(run.alias, summary, shown_diff(plan), [step.title for step in plan.steps])
+    if lint.findings:
+        summary = f"{summary}; {lint.summary}"
+    run.tell(
+        "diff", summary, section="plan-unit", state=lint.state, lines=[*shown_diff(plan).splitlines(), *lint.lines]
+    )
+    value = {**plan_facts(plan), "lint": [finding.model_dump(mode="json") for finding in lint.findings]}
+    steps = [*(step.title for step in plan.steps), *lint.lines]
+    result = SectionResult(state=lint.state, summary=summary, value=value)
+    return result, plan_panel(run.alias, summary, shown_diff(plan), steps, state=lint.state)
 
 
 def plan_for_unit(run: Run) -> Plan:
     """What installing the unit of this run's parameters would change."""
+    text, secrets = unit_for(run)
+    return plan_install(run.host, unit=run.parameters.unit, unit_text=text, secrets=secrets)
+
+
+def unit_for(run: Run) -> tuple[str, dict[str, str]]:
+    """The text of the unit for this run's parameters, and the secrets of its environment file."""
     parameters = run.parameters
     secrets = {name: resolve_reference(value) for name, value in parameters.environment.items() if is_reference(value)}
     plain = {name: value for name, value in parameters.environment.items() if name not in secrets}
@@ -41,7 +56,7 @@ def plan_for_unit(run: Run) -> Plan:
         environment=plain,
         has_secrets=bool(secrets),
     )
-    return plan_install(run.host, unit=parameters.unit, unit_text=text, secrets=secrets)
+    return text, secrets
 
 
 def plan_facts(plan: Plan) -> dict[str, object]:
@@ -74,6 +89,8 @@ def shown_diff(plan: Plan) -> str:
 async def confirm(run: Run) -> Answer:
     """Whether the planned change may be made: by a button, a parameter, or freely on the rehearsal host."""
     plan: Plan = run.answers["plan"]
+    if run.is_dry_run:
+        raise DryRunEnds(f"dry run, nothing was changed: {len(plan.steps)} steps would be taken, and a start")
     if not plan.steps:
         summary = "no consent needed: nothing would change"
     else:

@@ -1,0 +1,44 @@
+"""`opslib lint`: what is wrong with a unit before it is started."""
+
+import json
+from pathlib import Path
+
+import click
+
+from opslib.app.binding import check_alias, open_bound_host
+from opslib.cli.showing import show
+from opslib.cli.story import badge_text
+from opslib.workflow.lint import LintReport, lint_installed, lint_text
+
+
+@click.command("lint")
+@click.argument("host")
+@click.argument("unit")
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Judge this unit file of this machine, not the installed unit.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def lint_command(host: str, unit: str, path: Path | None, *, as_json: bool) -> int:
+    """Judge UNIT on HOST, drop-ins included, by the kit's rules and by the host's own systemd-analyze.
+
+    Changes nothing. Exit code 0 nothing to say, 1 warnings, 2 faults.
+    """
+    check_alias(host)
+    opened = open_bound_host(host)
+    try:
+        report = lint_text(opened, unit, path.read_text("utf-8")) if path else lint_installed(opened, unit)
+    finally:
+        opened.close()
+    if as_json:
+        show(json.dumps(_document(report), ensure_ascii=False))
+    else:
+        show(f"{badge_text(report.state.value)}  {host}: {report.summary}")
+        show("".join(f"  {line}\n" for line in report.lines), end="")
+    return report.state.exit_code
+
+
+def _document(report: LintReport) -> dict[str, object]:
+    return {**report.model_dump(mode="json"), "state": report.state.value, "summary": report.summary}

@@ -1,0 +1,43 @@
+"""Read a unit as systemd does, drop-ins included; change one flag of one that the kit did not write."""
+
+from contextlib import suppress
+
+from opslib.domain.facts.systemd import unit_name
+from opslib.domain.host import Host
+from opslib.domain.plans import Plan
+from opslib.domain.unit_files import UnitFiles, UnitPart
+from opslib.errors import PrivilegeRefused, UnknownName
+from opslib.workflow.facts import gather_unit_status
+from opslib.workflow.install import plan_file
+
+
+def gather_unit_files(host: Host, unit: str) -> UnitFiles:
+    """The unit's file and drop-ins as they lie on the host; raises UnknownName where systemd knows no such unit."""
+    status = gather_unit_status(host, unit)
+    if not status.fragment_path:
+        raise UnknownName(f"systemd knows no unit {unit_name(unit)}", host=host.settings.alias)
+    paths = (status.fragment_path, *status.drop_in_paths)
+    parts = tuple(UnitPart(path=path, text=read_text(host, path) or "") for path in paths)
+    return UnitFiles(unit=unit_name(unit), parts=parts)
+
+
+def read_text(host: Host, path: str) -> str | None:
+    """A file's text, with sudo only where the login may not read it; None where it isn't there."""
+    content = None
+    try:
+        content = host.read_file(path)
+    except PrivilegeRefused:
+        if host.settings.has_sudo:
+            with suppress(PrivilegeRefused):
+                content = host.read_file(path, sudo=True)
+    return None if content is None else content.decode("utf-8", "surrogateescape")
+
+
+def plan_flag(host: Host, unit: str, name: str, value: str | None, *, is_removed: bool = False) -> Plan:
+    """What has to change so that a unit, whoever wrote it, runs its engine with one flag otherwise.
+
+    Everything else keeps its wording and its place. Raises Refused for an engine in a container.
+    """
+    files = gather_unit_files(host, unit)
+    part = files.without_engine_flag(name) if is_removed else files.with_engine_flag(name, value)
+    return plan_file(host, unit, part.path, part.text)
