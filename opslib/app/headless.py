@@ -2,7 +2,8 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,16 +11,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import opslib.errors
 from opslib.app.binding import check_alias
 from opslib.app.catalogue import find_runbook
+from opslib.app.ending import closed_record
 from opslib.app.kernel import KernelControl, execute_runbook
+from opslib.app.notify import check_places, notify_end, notify_refusal
 from opslib.app.survey import chosen_aliases
-from opslib.domain.parameters import RunParameters, SurveyHostsParameters, validate_parameters
+from opslib.domain.headless import HeadlessOptions, split_options
+from opslib.domain.parameters import RunParameters, SurveyHostsParameters
 from opslib.domain.record import RunRecord, new_record
-from opslib.domain.redaction import redact
-from opslib.domain.states import Outcome, State
-from opslib.errors import OpslibError
+from opslib.domain.states import Outcome
+from opslib.errors import Refused
 from opslib.records.folder import RunFolder
 from opslib.records.html import export_html
 from opslib.records.secrets import reference_secrets
@@ -28,7 +30,7 @@ from opslib.records.tail import EventTail
 OnEvent = Callable[[dict[str, Any]], None]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GRACE_S = 15.0  # for the cell to end after an interrupt; then the kernel is killed
+GRACE_S = 60.0  # for the cell to end after an interrupt, and to roll back what was begun; then the kernel is killed
 
 
 @dataclass(frozen=True)
@@ -49,27 +51,63 @@ def run_headless(
     on_event: OnEvent = lambda _event: None,
     on_folder: Callable[[Path], None] = lambda _path: None,
 ) -> RunResult:
-    """Run a runbook by name with the parameters `given`; the record is kept whatever happens.
+    """Run a runbook by name with the parameters and options `given`; the record is kept whatever happens.
 
     Raises Refused (BadParameter, UnknownName) before the folder exists and before any host is contacted.
-    SIGINT, SIGTERM and SIGHUP end the run in order; its record then says `interrupted`, its exit code is 3.
+    SIGINT, SIGTERM, SIGHUP and the option `timeout_s` end the run in order; its record then says `interrupted`, its
+    exit code is 3.
     """
-    name, notebook = find_runbook(runbook)
-    parameters = validate_parameters(name, given)
-    secrets = reference_secrets(parameters.references)
-    _check_aliases(parameters)
+    try:
+        asked = check_run(runbook, given)
+    except Refused as error:
+        notify_refusal(given, runbook, error)
+        raise
     started_at = datetime.now(UTC)
-    named = (parameters.recorded_host, parameters.recorded_unit, name)
-    folder = RunFolder.create(runs_dir, *named, started_at, secrets=secrets)
-    folder.write_record(new_record(name, parameters, started_at=started_at))
+    options, parameters = asked.options, asked.parameters
+    named = (parameters.recorded_host, parameters.recorded_unit, asked.runbook)
+    folder = RunFolder.create(runs_dir, *named, started_at, secrets=asked.secrets)
+    first = new_record(asked.runbook, parameters, started_at=started_at)
+    folder.write_record(first.model_copy(update={"is_dry_run": options.dry_run}))
     on_folder(folder.path)
     control = KernelControl()
-    error = _execute(notebook, _chosen(parameters, given), folder, control, on_event)
-    record = _closed(folder, error, control)
+    fault = _execute(asked, _chosen(parameters, given), folder, control, on_event)
+    record = closed_record(folder, fault, control)
     folder.write_record(record)
+    record = _told(options, record, folder, on_event)
     _export(folder, on_event)
     assert record.outcome is not None
     return RunResult(record.outcome, folder.path, record.shown_exit_code, record)
+
+
+@dataclass(frozen=True)
+class AskedRun:
+    """A run whose names, parameters and options are right."""
+
+    runbook: str
+    notebook: Path
+    options: HeadlessOptions
+    parameters: RunParameters
+    secrets: tuple[str, ...]
+
+
+def check_run(runbook: str, given: Mapping[str, Any]) -> AskedRun:
+    """What would be run; raises Refused for a wrong name, parameter, option, alias or reference. Contacts nobody."""
+    name, notebook = find_runbook(runbook)
+    options, parameters = split_options(name, given)
+    secrets = (*reference_secrets(parameters.references), *check_places(options.notify))
+    _check_aliases(parameters)
+    return AskedRun(name, notebook, options, parameters, secrets)
+
+
+def _told(options: HeadlessOptions, record: RunRecord, folder: RunFolder, on_event: OnEvent) -> RunRecord:
+    """Notify where it is due; what came of it is in the record, and the outcome stays as it is."""
+    for sentence in notify_end(options, record, folder):
+        record = record.model_copy(update={"notes": (*record.notes, sentence)})
+        event = {"kind": "note", "section": "notify", "text": sentence}
+        folder.append_event(event)
+        _hand_on([event], on_event)
+    folder.write_record(record)
+    return record
 
 
 def _check_aliases(parameters: RunParameters) -> None:
@@ -85,14 +123,15 @@ def _chosen(parameters: RunParameters, given: Mapping[str, Any]) -> dict[str, An
 
 
 def _execute(
-    notebook: Path, parameters: dict[str, Any], folder: RunFolder, control: KernelControl, on_event: OnEvent
+    asked: AskedRun, parameters: dict[str, Any], folder: RunFolder, control: KernelControl, on_event: OnEvent
 ) -> BaseException | None:
     """Run the notebook in a thread, so that this one can hand on events and take signals; its error, if any."""
     errors: list[BaseException] = []
+    timeout_s, started = asked.options.timeout_s, time.monotonic()
 
     def work() -> None:
         try:
-            execute_runbook(notebook, parameters, folder, control)
+            execute_runbook(asked.notebook, parameters, folder, control, _variables(asked.options))
         except BaseException as error:  # noqa: BLE001 - judged below: a record is kept whatever happened
             errors.append(error)
 
@@ -102,15 +141,23 @@ def _execute(
         thread.start()
         while thread.is_alive():
             thread.join(0.1)
-            _hand_on(tail, on_event)
+            _hand_on(tail.read(), on_event)
+            if timeout_s and time.monotonic() - started > timeout_s and not control.stopped_by:
+                control.stop(f"its timeout of {timeout_s} s")
             control.keep_stopping(GRACE_S)
-    _hand_on(tail, on_event)
+    _hand_on(tail.read(), on_event)
     return errors[0] if errors else None
 
 
-def _hand_on(tail: EventTail, on_event: OnEvent) -> None:
+def _variables(options: HeadlessOptions) -> dict[str, str]:
+    """What the kernel is told of the options."""
+    dry = {"OPSLIB_DRY_RUN": "1"} if options.dry_run else {}
+    return {"OPSLIB_RETRIES": str(options.retries), **dry}
+
+
+def _hand_on(events: Iterable[dict[str, Any]], on_event: OnEvent) -> None:
     """Hand on what was told since; a terminal or reader that has left doesn't end the run."""
-    for event in tail.read():
+    for event in events:
         with suppress(OSError):
             on_event(event)
 
@@ -131,63 +178,6 @@ def _signals_to(control: KernelControl) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _closed(folder: RunFolder, error: BaseException | None, control: KernelControl) -> RunRecord:
-    """The record's last state: its own outcome, or why it has none."""
-    record = folder.read_record()
-    assert record is not None  # written before the kernel was started
-    now = datetime.now(UTC)
-    last = record.sections[-1].name if record.sections else "the beginning"
-    if control.stopped_by:
-        if record.outcome is not None:
-            return record
-        where = _running_section(folder) or f"after {last}"
-        return record.interrupted(f"interrupted by {control.stopped_by} {where}{_left_on_host(record)}", now)
-    if record.outcome is not None:
-        return record
-    name, sentence = _one_line(error, folder.secrets)
-    refused = getattr(opslib.errors, name, OpslibError)
-    code = refused.exit_code if isinstance(refused, type) and issubclass(refused, OpslibError) else None
-    reason = f"the runbook ended after {last}: {sentence}" if error else f"the runbook ended after {last}, undecided"
-    outcome = Outcome(state=State.UNKNOWN, reason=reason)
-    if name == "DeadKernelError":
-        return record.interrupted(f"the kernel died after {last}{_left_on_host(record)}", now)
-    return record.finished(outcome, now, exit_code=code)
-
-
-def _running_section(folder: RunFolder) -> str:
-    """The words "during NAME" for the section that had begun and not ended; "" where none had."""
-    begun = ""
-    for event in folder.events():
-        if event.get("kind") == "section-started":
-            begun = str(event.get("section", ""))
-        elif event.get("kind") == "section-ended" and event.get("section") == begun:
-            begun = ""
-    return f"during {begun}" if begun else ""
-
-
-def _left_on_host(record: RunRecord) -> str:
-    """What an interrupted run leaves there: a unit that was installed may be running, and how both are undone."""
-    undo = [
-        command
-        for section in reversed(record.sections)
-        if isinstance(section.value, dict) and section.name in {"install", "remedy"}
-        for command in section.value.get("undo") or (section.value.get("applied") or {}).get("undo") or ()
-    ]
-    if not undo:
-        return ""
-    stop = f"sudo systemctl stop {record.unit}"
-    return f"; {record.unit} is installed and may be running: {stop}; undo: {' && '.join(undo)}"
-
-
-def _one_line(error: BaseException | None, secrets: tuple[str, ...]) -> tuple[str, str]:
-    """Name and sentence of an error; papermill wraps that of the cell."""
-    if error is None:
-        return "", ""
-    name = getattr(error, "ename", type(error).__name__)
-    lines = str(getattr(error, "evalue", error)).strip().splitlines() or [""]
-    return name, redact(f"{name}: {lines[0]}", secrets)
 
 
 def _export(folder: RunFolder, on_event: OnEvent) -> None:

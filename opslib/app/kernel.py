@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,17 @@ class KernelControl:
                 os.kill(self.process_id, number)
 
 
-def execute_runbook(notebook: Path, parameters: dict[str, Any], folder: RunFolder, control: KernelControl) -> None:
-    """Execute `notebook` into the folder; raises what papermill raises, the record being saved by then."""
+def execute_runbook(
+    notebook: Path,
+    parameters: dict[str, Any],
+    folder: RunFolder,
+    control: KernelControl,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Execute `notebook` into the folder, with more variables for its kernel.
+
+    Raises what papermill raises, the record being saved by then.
+    """
     place = f"{SCHEME}{folder.notebook_path}"
     _open_folders[place] = folder
     with tempfile.TemporaryFile() as log:
@@ -95,7 +105,7 @@ def execute_runbook(notebook: Path, parameters: dict[str, Any], folder: RunFolde
                 language="python",
                 progress_bar=False,
                 control=control,
-                start_options={"env": _environment(folder), "stdout": log, "stderr": log},
+                start_options={"env": {**_environment(folder), **(environment or {})}, "stdout": log, "stderr": log},
             )
         finally:
             del _open_folders[place]

@@ -1,7 +1,7 @@
 """One schema per runbook: for the notebook's parameters cell, the command line and YAML files alike."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Annotated, Any, Literal, Self
 
@@ -331,8 +331,8 @@ def takes_text(runbook: str, name: str) -> bool:
     return "string" in (schema.get("type"), *(part.get("type") for part in schema.get("anyOf", ())))
 
 
-def validate_parameters(runbook: str, given: Mapping[str, Any]) -> RunParameters:
-    """What a runbook will run with: `given` over the defaults.
+def validate_parameters(runbook: str, given: Mapping[str, Any], *, also: Sequence[str] = ()) -> RunParameters:
+    """What a runbook will run with: `given` over the defaults. `also`: names that may have been meant, not given here.
 
     Raises BadParameter with one line per problem; nothing is contacted to find out.
 
@@ -344,5 +344,5 @@ def validate_parameters(runbook: str, given: Mapping[str, Any]) -> RunParameters
     try:
         return schema.model_validate(dict(given))
     except ValidationError as error:
-        lines = dict.fromkeys(problems_of(error, runbook, list(schema.model_fields)))
+        lines = dict.fromkeys(problems_of(error, runbook, [*schema.model_fields, *also]))
     raise BadParameter("\n".join(lines))

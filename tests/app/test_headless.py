@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from opslib.app import headless
+from opslib.app import ending, headless
 from opslib.app.kernel import KernelControl
 from opslib.domain.record import RunRecord, SectionRecord
 from opslib.domain.states import State
@@ -177,7 +177,7 @@ def test_unknown_runbook_offers_the_nearest(run, tmp_path):
 SCRIPT = """
 import sys
 from pathlib import Path
-from opslib.app import headless
+from opslib.app import ending, headless
 headless.check_alias = lambda alias: None
 result = headless.run_headless("40", {}, runs_dir=Path(sys.argv[1]))
 print(result.exit_code, result.folder, flush=True)
@@ -254,6 +254,6 @@ def test_an_interrupted_run_says_where_and_what_it_leaves(tmp_path):
     folder.write_record(record)
     control = KernelControl()
     control.stop("SIGINT")
-    reason = headless._closed(folder, None, control).outcome.reason
+    reason = ending.closed_record(folder, None, control).outcome.reason
     assert reason.startswith("interrupted by SIGINT during launch; vllm-a is installed and may be running: ")
     assert reason.endswith("sudo systemctl stop vllm-a; undo: sudo rm /u && sudo x")

@@ -35,6 +35,8 @@ async def _prepare(run: Run, wanted: LaunchState) -> Answer:
     unit = run.parameters.unit
     if not run.host.settings.is_rehearsal:
         summary = NOT_REHEARSAL
+    elif run.is_dry_run:
+        summary = "dry run: nothing was prepared"
     elif gather_unit_status(run.host, unit).is_installed:
         summary = f"{unit} is installed already: nothing was prepared"
     else:
