@@ -1,9 +1,11 @@
 """Which records there are, chosen by what their runs were about, as rows and as a DataFrame."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opslib.domain.moments import parse_moment
 from opslib.records.folder import HTML_FILE, NOTEBOOK_FILE
 from opslib.records.index import RecordEntry, list_records
 
@@ -11,22 +13,53 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ANY = "any"
+FRAME_COLUMNS = [
+    *("started_at", "host", "unit", "runbook", "state", "outcome", "ticket", "cause", "cured_by"),
+    *("duration_s", "folder"),
+]
 
 
 def select_records(
-    runs_dir: Path, *, host: str = "", unit: str = "", runbook: str = "", state: str = ANY, limit: int | None = None
+    runs_dir: Path,
+    *,
+    host: str = "",
+    unit: str = "",
+    model: str = "",
+    runbook: str = "",
+    state: str = ANY,
+    ticket: str = "",
+    cause: str = "",
+    since: str = "",
+    until: str = "",
+    limit: int | None = None,
 ) -> list[RecordEntry]:
-    """The records that match all that is given, newest first; an empty text and `any` match everything."""
+    """The records that match all that is given, newest first; an empty text and `any` match everything.
+
+    A cause may be given whole or by its family; `since` and `until` are moments in UTC, as "2026-11-29", or how long
+    ago, as "7d". Raises BadParameter for what is no moment.
+    """
+    now = datetime.now(UTC)
+    begin, end = parse_moment(since, now), parse_moment(until, now, is_end=True)
     wanted_unit = unit.removesuffix(".service")
     chosen = [
         entry
         for entry in list_records(runs_dir)
         if host in ("", entry.host)
         and wanted_unit in ("", entry.unit.removesuffix(".service"))
+        and model in ("", entry.model, entry.model.rpartition("/")[2])
         and _is_runbook(entry.runbook, runbook)
         and state in (ANY, entry.shown_state)
+        and ticket.casefold() in ("", entry.ticket.casefold())
+        and cause in ("", entry.cause, entry.cause.partition("/")[0])
+        and _is_between(entry.started_at, begin, end)
     ]
     return chosen[:limit]
+
+
+def _is_between(moment: datetime | None, begin: datetime | None, end: datetime | None) -> bool:
+    if moment is None:  # of a record that can't be read
+        return begin is None and end is None
+    return (begin is None or moment >= begin) and (end is None or moment < end)
 
 
 def _is_runbook(name: str, wanted: str) -> bool:
@@ -40,7 +73,7 @@ def _is_runbook(name: str, wanted: str) -> bool:
 
 
 def facts_of(entry: RecordEntry) -> dict[str, Any]:
-    """One record as the lists show it: when, host, unit, runbook, state, outcome."""
+    """One record as the lists show it: when, host, unit, runbook, state, outcome, ticket, cause and cure."""
     return {
         "started_at": entry.started_at,
         "host": entry.host,
@@ -48,6 +81,9 @@ def facts_of(entry: RecordEntry) -> dict[str, Any]:
         "runbook": entry.runbook,
         "state": entry.shown_state,
         "outcome": entry.reason,
+        "ticket": entry.ticket,
+        "cause": entry.cause,
+        "cured_by": entry.cured_by,
     }
 
 
@@ -64,8 +100,7 @@ def records_frame(entries: Sequence[RecordEntry]) -> "pd.DataFrame":
     rows = [
         {**facts_of(entry), "duration_s": _duration_s(entry), "folder": Path(entry.folder).name} for entry in entries
     ]
-    columns = ["started_at", "host", "unit", "runbook", "state", "outcome", "duration_s", "folder"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=FRAME_COLUMNS)
 
 
 def _duration_s(entry: RecordEntry) -> float | None:

@@ -14,6 +14,7 @@ from opslib.domain.problems import (
     LINE,
     MAYBE_ALIAS,
     MAYBE_LINE,
+    MAYBE_MOMENT,
     MAYBE_TICKET,
     MAYBE_UNIT,
     UNIT,
@@ -264,6 +265,19 @@ class ReviewRunsParameters(RunParameters):
     )
     state: Literal["any", "ok", "warning", "critical", "unknown", "running", "interrupted"] = Field(
         "any", description="how the runs ended"
+    )
+    model: Annotated[str, Field(max_length=4096, pattern=MAYBE_LINE)] = Field(
+        "", description='model that the runs were about; "": any'
+    )
+    ticket: Ticket = Field("", description='ticket of the runs, whose time line and post-mortem are shown; "": any')
+    cause: Annotated[str, Field(max_length=64, pattern=MAYBE_LINE)] = Field(
+        "", description='cause that the runs found, or its family, as gpu-memory; "": any'
+    )
+    since: Annotated[str, Field(pattern=MAYBE_MOMENT)] = Field(
+        "", description='first moment in UTC, as 2026-11-29, 2026-11-29T18:00, or 7d, 12h ago; "": any'
+    )
+    until: Annotated[str, Field(pattern=MAYBE_MOMENT)] = Field(
+        "", description='last moment, in the same words; "": now'
     )
     limit: int = Field(20, ge=1, le=10_000, description="most records to list, newest first")
 

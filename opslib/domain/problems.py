@@ -21,8 +21,12 @@ _FORMS = {
     r"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,127})?$": 'an alias of hosts.toml, or ""',
     r"^([A-Za-z0-9_][A-Za-z0-9_.@:-]{0,200})?$": 'a unit name, or ""',
     r"^([A-Za-z0-9#][A-Za-z0-9_.#:/-]{0,63})?$": 'a ticket such as INC-4711, or ""',
+    r"^(|\d{1,4}[mhdw]|\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?Z?)?)$": (
+        'a moment such as "2026-11-29", "2026-11-29T18:00" (UTC) or "2h", "7d" for how long ago, or ""'
+    ),
 }
-LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION, MAYBE_ALIAS, MAYBE_UNIT, MAYBE_TICKET = _FORMS
+LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION, *_OPTIONAL = _FORMS
+MAYBE_ALIAS, MAYBE_UNIT, MAYBE_TICKET, MAYBE_MOMENT = _OPTIONAL
 
 
 GOOD_MATCH = 0.6  # a worse one is a wild guess: "launch" for "nosuch"

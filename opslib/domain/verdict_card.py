@@ -1,12 +1,14 @@
 """What an operator is shown of a failed start: the verdict with all that stands around it, the same everywhere."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from opslib.domain.diagnosis import Diagnosis, Evidence
 from opslib.domain.diagnosis_catalogue import Remedy
 from opslib.domain.snapshot import Changed
 from opslib.domain.states import State, Value
 
+_LONGEST = 160  # characters of an earlier outcome; its record has all of it
 _STATES = {"none": State.OK, "unknown": State.UNKNOWN}
 
 
@@ -18,6 +20,7 @@ class SeenBefore(Value):
     unit: str
     seen_at: str
     summary: str
+    cured_by: str = ""  # the change after which the unit came up there
 
 
 class VerdictCard(Value):
@@ -28,7 +31,8 @@ class VerdictCard(Value):
     is_compared: bool = False  # whether earlier records were looked at
     compared_with: str = ""  # the record in which the unit last worked; "": nothing to compare with
     changed: tuple[Changed, ...] = ()
-    seen_before: tuple[SeenBefore, ...] = ()
+    seen_before: tuple[SeenBefore, ...] = ()  # the newest ones
+    seen_in_all: str = ""  # how often and when over all records, and what cured it
 
     @property
     def state(self) -> State:
@@ -51,7 +55,7 @@ class VerdictCard(Value):
             ("What follows from it", tuple(quoted_line(line) for line in diagnosis.consequences)),
             ("Ruled out", tuple(f"{entry.cause}: {entry.reason}" for entry in diagnosis.ruled_out)),
             ("What changed since it last worked", tuple(self._changes())),
-            ("Seen before", tuple(_seen(entry) for entry in self.seen_before)),
+            ("Seen before", (*filter(None, [self.seen_in_all]), *(_seen(entry) for entry in self.seen_before))),
             ("Could not be had", self.missing),
         )
         return tuple((title, lines) for title, lines in parts if lines)
@@ -85,5 +89,25 @@ def remedy_lines(remedy: Remedy) -> tuple[str, ...]:
     return (remedy.text, *change, *(f"  {name}: {text}" for name, text in told if text))
 
 
+def seen_words(seen: Sequence[SeenBefore]) -> str:
+    """How often a cause was seen, when, where, and what cured it; `seen` are all records with it, newest first.
+
+    >>> one = SeenBefore(folder="f", host="a", unit="u", seen_at="2026-01-02 10:00", summary="", cured_by="--x 1")
+    >>> seen_words([one, one.model_copy(update={"host": "b", "cured_by": ""})])
+    '2 times on 2 hosts, last 2026-01-02 10:00; cured by --x 1 (1 of 2)'
+    """
+    if not seen:
+        return ""
+    n_hosts = len({entry.host for entry in seen})
+    times = f"{len(seen)} times" if len(seen) > 1 else "once"
+    where = f"on {n_hosts} hosts" if n_hosts > 1 else f"on {seen[0].host}"
+    cures = Counter(entry.cured_by for entry in seen if entry.cured_by)
+    cured = ", ".join(f"{change} ({n} of {len(seen)})" for change, n in cures.most_common(3))
+    return (
+        f"{times} {where}, last {seen[0].seen_at}; {f'cured by {cured}' if cured else 'no record says what cured it'}"
+    )
+
+
 def _seen(entry: SeenBefore) -> str:
-    return f"{entry.seen_at} on {entry.host}, {entry.unit}: {entry.summary} ({entry.folder})"
+    summary = entry.summary if len(entry.summary) <= _LONGEST else f"{entry.summary[: _LONGEST - 1].rstrip()}…"
+    return f"{entry.seen_at} on {entry.host}, {entry.unit}: {summary} ({entry.folder})"

@@ -6,13 +6,15 @@ from pathlib import Path
 from opslib.errors import UnknownName
 from opslib.records.folder import RECORD_FILE
 
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d)?)?)?")
 _LAST = re.compile(r"last(?:~(\d{1,4}))?")
 
 
 def find_record(runs_dir: Path, name: str) -> Path:
     """The record's folder; raises UnknownName where none or several are meant.
 
-    `last` is the newest by the time in its name, `last~1` the one before. A path may also be that of a file in it.
+    `last` is the newest by the time in its name, `last~1` the one before; a time may be typed as the list shows it
+    ("2026-11-29T18:46:05"). A path may also be that of a file in the folder.
     """
     path = Path(name).expanduser()
     for place in (path, path.parent):
@@ -24,6 +26,8 @@ def find_record(runs_dir: Path, name: str) -> Path:
         if back < len(names):
             return (runs_dir / names[back]).resolve()
         raise UnknownName(f"{name}: there {_are(len(names))} in {runs_dir}")
+    if _TIME.fullmatch(name):
+        name = name.replace("-", "").replace(":", "").replace(" ", "T")
     meant = [known for known in names if known == name] or [known for known in names if name and name in known]
     if len(meant) == 1:
         return (runs_dir / meant[0]).resolve()
@@ -42,3 +46,13 @@ def record_names(runs_dir: Path) -> list[str]:
 
 def _are(n_records: int) -> str:
     return "is no record" if not n_records else f"are {n_records} records" if n_records > 1 else "is 1 record"
+
+
+def time_of(name: str) -> str:
+    """The time in a record folder's name, as the list shows it; the name itself where it has none.
+
+    >>> time_of("20261129T184605Z-gpu-a-vllm-90-deploy"), time_of("kept")
+    ('2026-11-29T18:46:05', 'kept')
+    """
+    found = re.match(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z", name)
+    return "{}-{}-{}T{}:{}:{}".format(*found.groups()) if found else name

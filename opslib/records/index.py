@@ -1,4 +1,8 @@
-"""The records in a directory, newest first; a run whose process is gone reads as interrupted."""
+"""The records in a directory, newest first; a run whose process is gone reads as interrupted.
+
+What a list shows of each record is kept in `.index.sqlite` beside them: a cache, by time and size of `record.json`,
+that may be deleted at any time. A damaged one is made anew; where it can't be written, the list is made without it.
+"""
 
 import os
 import socket
@@ -6,9 +10,13 @@ from datetime import datetime
 from pathlib import Path
 
 from opslib.domain.record import RunRecord
+from opslib.domain.run_facts import cause_of, cured_by, has_come_up
 from opslib.domain.states import Value
-from opslib.errors import CouldNotFindOut
+from opslib.errors import OpslibError
 from opslib.records.folder import RECORD_FILE, RunFolder
+from opslib.records.index_cache import IndexCache, Stamp
+
+INDEX_FILE = ".index.sqlite"
 
 
 class RecordEntry(Value):
@@ -18,62 +26,112 @@ class RecordEntry(Value):
     runbook: str = ""
     host: str = ""
     unit: str = ""
+    model: str = ""
+    ticket: str = ""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     status: str = "unreadable"
     state: str | None = None  # of the outcome
     reason: str = ""
+    cause: str = ""  # the failure's id
+    cured_by: str = ""  # the change after which the unit came up
+    has_come_up: bool = False  # whether the unit was started and answered
+    controller: str = ""
+    process_id: int | None = None
+    last_section: str = ""
 
     @property
     def shown_state(self) -> str:
         """The outcome's state, or the run's status where it has none of its own."""
         return self.state if self.state and self.status == "finished" else self.status
 
+    @property
+    def name(self) -> str:
+        """The name of the record's folder."""
+        return self.folder.rpartition("/")[2]
+
 
 def list_records(runs_dir: Path) -> list[RecordEntry]:
     """All records below `runs_dir`, newest first; one that can't be read is listed with the reason."""
+    stamps = record_stamps(runs_dir)
+    cache = IndexCache(runs_dir / INDEX_FILE, RecordEntry)
+    entries = cache.load(stamps) if stamps else {}
+    fresh = {name: _read(runs_dir / name) for name in stamps if name not in entries}
+    cache.store({name: (stamps[name], entry) for name, entry in fresh.items()}, gone=cache.names - stamps.keys())
+    entries |= fresh
+    place = str(runs_dir)
+    return [_as_it_is(entries[name], f"{place}/{name}") for name in sorted(stamps, reverse=True)]
+
+
+def record_stamps(runs_dir: Path) -> dict[str, Stamp]:
+    """The names of the record folders with time (ns) and size of each one's facts; none where there is no directory."""
+    stamps: dict[str, Stamp] = {}
     try:
-        folders = [path for path in runs_dir.iterdir() if (path / RECORD_FILE).is_file()]
-    except FileNotFoundError:
-        return []
-    return [read_entry(path) for path in sorted(folders, key=lambda path: path.name, reverse=True)]
+        names = os.listdir(runs_dir)  # noqa: PTH208 - ten thousand of them, and stat is all that is asked
+    except OSError:
+        return {}
+    for name in names:
+        try:
+            found = os.stat(f"{runs_dir}/{name}/{RECORD_FILE}")  # noqa: PTH116
+        except OSError:
+            continue
+        stamps[name] = (found.st_mtime_ns, found.st_size)
+    return stamps
 
 
 def read_entry(path: Path) -> RecordEntry:
     """The list entry of one record folder."""
+    return _as_it_is(_read(path), str(path))
+
+
+def _read(path: Path) -> RecordEntry:
     try:
         record = RunFolder.open(path).read_record()
-    except CouldNotFindOut as error:
+    except OpslibError as error:
         return RecordEntry(folder=str(path), reason=error.message)
     if record is None:
         return RecordEntry(folder=str(path), reason=f"no {RECORD_FILE}")
-    is_gone = record.status == "running" and not is_process_alive(record)
-    last = record.sections[-1].name if record.sections else "the beginning"
+    return _entry_of(record, str(path))
+
+
+def _entry_of(record: RunRecord, folder: str) -> RecordEntry:
     return RecordEntry(
-        folder=str(path),
+        folder=folder,
         runbook=record.runbook,
         host=record.host,
         unit=record.unit,
+        model=str(record.parameters.get("model") or ""),
+        ticket=record.ticket,
         started_at=record.started_at,
         ended_at=record.ended_at,
-        status="interrupted" if is_gone else record.status,
+        status=record.status,
         state=record.outcome.state.value if record.outcome else None,
-        reason=f"its process is gone; last answer: {last}"
-        if is_gone
-        else record.outcome.reason
-        if record.outcome
-        else "",
+        reason=record.outcome.reason if record.outcome else "",
+        cause=cause_of(record),
+        cured_by=cured_by(record),
+        has_come_up=has_come_up(record),
+        controller=record.controller,
+        process_id=record.process_id,
+        last_section=record.sections[-1].name if record.sections else "the beginning",
     )
 
 
-def is_process_alive(record: RunRecord) -> bool:
+def _as_it_is(entry: RecordEntry, folder: str) -> RecordEntry:
+    """The entry under the folder's name of now; a run that was running is asked whether it still is."""
+    changed: dict[str, object] = {} if entry.folder == folder else {"folder": folder}
+    if entry.status == "running" and not _is_alive(entry.controller, entry.process_id):
+        changed |= {"status": "interrupted", "reason": f"its process is gone; last answer: {entry.last_section}"}
+    return entry.model_copy(update=changed) if changed else entry
+
+
+def _is_alive(controller: str, process_id: int | None) -> bool:
     """Whether the run's process may still be there; that of another machine can't be asked and counts as alive."""
-    if record.controller and record.controller != socket.gethostname():
+    if controller and controller != socket.gethostname():
         return True
     try:
-        os.kill(record.process_id or -1, 0) if record.process_id else None
+        os.kill(process_id or -1, 0) if process_id else None
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    return record.process_id is not None
+    return process_id is not None

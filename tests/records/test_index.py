@@ -1,14 +1,20 @@
 """The list of records: newest first, honest about what was interrupted or can't be read."""
 
+import shutil
+import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
 
 from opslib.domain.parameters import validate_parameters
 from opslib.domain.record import new_record
 from opslib.domain.states import Outcome, State
+from opslib.records import index
 from opslib.records.folder import RunFolder
-from opslib.records.index import list_records
+from opslib.records.index import INDEX_FILE, list_records
 
 NOW = datetime(2026, 11, 29, 18, 15, 3, tzinfo=UTC)
 
@@ -66,3 +72,81 @@ def test_broken_record_is_listed(tmp_path):
 def test_no_directory_is_no_record(tmp_path):
     """Without a directory of records there are none."""
     assert list_records(tmp_path / "none") == []
+
+
+def count_reads(monkeypatch) -> list[str]:
+    """From now on, the names of the records that are read."""
+    reads: list[str] = []
+    read = index._read
+    monkeypatch.setattr(index, "_read", lambda path: (reads.append(path.name), read(path))[1])
+    return reads
+
+
+def test_a_record_is_read_once(tmp_path, monkeypatch):
+    """A record is read again only when it has changed; one that is gone is listed no more."""
+    folders = [make(tmp_path, minutes) for minutes in range(3)]
+    reads = count_reads(monkeypatch)
+    assert len(list_records(tmp_path)) == len(reads) == 3
+    reads.clear()
+    record = folders[1].read_record()
+    folders[1].write_record(record.finished(Outcome(state=State.OK, reason="it came up"), NOW))
+    shutil.rmtree(folders[2].path)
+    listed = list_records(tmp_path)
+    assert [entry.shown_state for entry in listed] == ["ok", "running"]
+    assert reads == [folders[1].path.name]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\0" + bytes(4000)])
+def test_a_damaged_index_is_made_anew(tmp_path, monkeypatch, content):
+    """Whatever stands in the index's file, the list is right, and the next one is fast again."""
+    make(tmp_path)
+    (tmp_path / INDEX_FILE).write_bytes(content)
+    assert len(list_records(tmp_path)) == 1
+    reads = count_reads(monkeypatch)
+    assert len(list_records(tmp_path)) == 1
+    assert reads == []
+
+
+def test_entries_that_say_nothing_are_made_anew(tmp_path, monkeypatch):
+    """An index whose rows were spoilt is thrown away."""
+    make(tmp_path)
+    expected = list_records(tmp_path)
+    with sqlite3.connect(tmp_path / INDEX_FILE) as connection:
+        connection.execute("UPDATE records SET entry = '{'")
+    connection.close()
+    assert list_records(tmp_path) == expected
+    assert list_records(tmp_path) == expected
+
+
+def test_an_index_of_other_code_is_made_anew(tmp_path):
+    """An index made when an entry had other fields is not read."""
+    make(tmp_path)
+    expected = list_records(tmp_path)
+    with sqlite3.connect(tmp_path / INDEX_FILE) as connection:
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("UPDATE records SET entry = '{}'")
+    connection.close()
+    assert list_records(tmp_path) == expected
+
+
+def test_no_index_can_be_written(tmp_path, monkeypatch):
+    """Where no index can be kept, the records are listed all the same, and nothing is said."""
+    make(tmp_path)
+    (tmp_path / INDEX_FILE).mkdir()
+    assert len(list_records(tmp_path)) == 1
+
+    def refuse(*_args, **_options):
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    assert len(list_records(tmp_path)) == 1
+
+
+def test_a_moved_directory_keeps_its_index(tmp_path, monkeypatch):
+    """The records are named by where they lie now, also when the whole directory was moved."""
+    make(tmp_path / "a")
+    list_records(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    reads = count_reads(monkeypatch)
+    (entry,) = list_records(tmp_path / "b")
+    assert (Path(entry.folder).parent, reads) == (tmp_path / "b", [])

@@ -7,13 +7,14 @@ from datetime import datetime
 from opslib.app.run import Run
 from opslib.domain.diagnosis import Diagnosis
 from opslib.domain.snapshot import compare_snapshots
-from opslib.domain.verdict_card import VerdictCard
+from opslib.domain.verdict_card import VerdictCard, seen_words
 from opslib.records.earlier import last_good, seen_before
 from opslib.records.evidence import EvidenceFile
 from opslib.records.evidence import keep_evidence as keep
 from opslib.workflow.gathering import Asked
 from opslib.workflow.investigate import Evidence
 
+_MOST_SEEN = 5  # earlier records that a card names
 _NAMES = {  # file by topic of the question
     "journal": "journal.jsonl",
     "kernel messages": "kernel.txt",
@@ -83,6 +84,7 @@ def card_for(run: Run, evidence: Evidence, diagnosis: Diagnosis) -> VerdictCard:
     """The verdict with what changed since the unit last worked, and where the cause was seen before."""
     runs_dir, own = run.folder.path.parent, run.folder.path.name
     good = last_good(runs_dir, run.alias, run.parameters.unit, besides=own)
+    seen = seen_before(runs_dir, diagnosis.cause, besides=own)
     changed = compare_snapshots(good.snapshot, evidence.snapshot) if good and evidence.snapshot else ()
     return VerdictCard(
         diagnosis=diagnosis,
@@ -90,5 +92,6 @@ def card_for(run: Run, evidence: Evidence, diagnosis: Diagnosis) -> VerdictCard:
         is_compared=True,
         compared_with=good.folder if good else "",
         changed=changed,
-        seen_before=seen_before(runs_dir, diagnosis.cause, besides=own),
+        seen_before=seen[:_MOST_SEEN],
+        seen_in_all=seen_words(seen),
     )
