@@ -11,6 +11,7 @@ from opslib.domain.actions import Action
 from opslib.domain.host import HostSettings
 from opslib.domain.parameters import RunParameters
 from opslib.domain.states import Outcome, State, Value
+from opslib.domain.survey import Clock
 
 SCHEMA_VERSION = 1
 
@@ -36,11 +37,13 @@ class RunRecord(Value):
     unit: str = ""
     ticket: str = ""  # the incident or change that the run belongs to, under the name it has elsewhere
     answered: Mapping[str, Any] = {}  # who answered: hostname, boot_id, user
+    clock: Clock | None = None  # the host's clock against the controller's, when it answered
     started_at: datetime
     ended_at: datetime | None = None
     user: str = ""
     controller: str = ""  # the machine that the run was started on
     process_id: int | None = None
+    parent_process_id: int | None = None  # headless: the process that runs the kernel
     opslib_version: str = __version__
     versions: Mapping[str, str] = {}  # of what the run used on the controller: Python, papermill, the system
     actions: tuple[Action, ...] = ()  # who ran, was refused and unfroze what, in order

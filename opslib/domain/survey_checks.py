@@ -81,6 +81,19 @@ def measure_clock(reading: SurveyReading, *, received_at: datetime, duration_s: 
     return Clock(offset_s=round((there + back) / 2, 3), uncertainty_s=round(uncertainty_s, 3))
 
 
+def clock_between(sent_at: datetime, there_at: datetime, received_at: datetime) -> Clock:
+    """The same from one moment there, somewhere between asking and hearing (which holds a new connection as well).
+
+    >>> from datetime import UTC
+    >>> asked, heard = (datetime(2026, 1, 1, 12, 0, second, tzinfo=UTC) for second in (0, 2))
+    >>> clock_between(asked, datetime(2026, 1, 1, 12, 3, tzinfo=UTC), heard)
+    Clock(offset_s=179.0, uncertainty_s=1.0)
+    """
+    half_s = (received_at - sent_at).total_seconds() / 2
+    offset_s = (there_at - sent_at).total_seconds() - half_s
+    return Clock(offset_s=round(offset_s, 3), uncertainty_s=round(half_s, 3))
+
+
 def _summary(state: State, told: list[SurveyCheck], units: tuple[EngineUnit, ...], gpus: tuple[Gpu, ...]) -> str:
     if state is not State.OK:
         more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""

@@ -1,9 +1,12 @@
 """The first and the last section of every runbook: who answers, and how it ended."""
 
+from datetime import UTC, datetime
+
 from opslib.app.drill import is_drill
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
 from opslib.domain.states import Outcome, State
+from opslib.domain.survey_checks import clock_between
 from opslib.views.panels import answer_panel
 from opslib.views.shown import Shown
 from opslib.views.theme import note
@@ -13,9 +16,11 @@ from opslib.workflow.facts import gather_identity
 @section("identify")
 def identify(run: Run) -> Answer:
     """Who answers under this alias, before anything else is asked."""
+    asked_at = datetime.now(UTC)
     who = gather_identity(run.host)
+    clock = clock_between(asked_at, who.asked_at, datetime.now(UTC))
     run.answers["identity"] = who
-    run.record = run.record.model_copy(update={"answered": who.model_dump(mode="json")})
+    run.record = run.record.model_copy(update={"answered": who.model_dump(mode="json"), "clock": clock})
     rehearsal = " (the rehearsal host)" if run.host.settings.is_rehearsal else ""
     summary = f"{who.user}@{who.hostname}{rehearsal} answers"
     rows = [
