@@ -35,6 +35,7 @@ NEXT: Mapping[str, Next] = {
     "investigate": Next("30-launch", "When the cause is mended, start it again"),
     "remedy": Next("30-launch", "When the cause is mended, start it again"),
     "relaunch": Next("40-investigate-crash", "Find out why"),
+    "canary": Next("10-verify-download", "Verify what lies on the disk, with level=digest"),
     "benchmark": Next("40-investigate-crash", "If the engine went away, find out why"),
 }
 UNREACHED = Next("00-survey-hosts", "Look the host over")

@@ -3,6 +3,7 @@
 from opslib.app.form import parameter_form
 from opslib.app.run import begin_run
 from opslib.app.sections.benchmark import benchmark
+from opslib.app.sections.canary import canary
 from opslib.app.sections.crash import investigate, relaunch, remedy
 from opslib.app.sections.install import confirm, install, plan_unit
 from opslib.app.sections.launch import launch
@@ -16,6 +17,7 @@ from opslib.app.sections.verify import cost_of_certainty, proof, shards_by_state
 __all__ = [
     "begin_run",
     "benchmark",
+    "canary",
     "compare_parallel_sizes",
     "confirm",
     "cost_of_certainty",

@@ -8,6 +8,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from opslib.rehearsal.standin.engine_http import Exchange, HttpError
 from opslib.rehearsal.standin.engine_load import CHARACTERS_PER_TOKEN, Load, Request
+from opslib.rehearsal.standin.engine_logprobs import VOCABULARY, Likelihood, token_ids
+from opslib.rehearsal.standin.engine_reply import Reply
 
 ROUTES = (  # in the order in which vLLM 0.15 lists them
     ("/openapi.json", "HEAD, GET"),
@@ -36,6 +38,7 @@ class Api:
     def __init__(self, figures: Dict[str, Any], flags: Dict[str, Any], load: Load) -> None:
         self.figures = figures
         self.load = load
+        self.likelihood = Likelihood(figures, flags)
         self.names: List[str] = list(flags.get("served_model_name") or [flags["model"]])
         self.root = str(flags["model"])
         self.max_model_len = int(flags["max_model_len"])
@@ -105,8 +108,8 @@ class Api:
     def tokenize(self, exchange: Exchange) -> None:
         """How many tokens a prompt has here: four characters make one."""
         asked = read_body(exchange)
-        count = count_tokens(str(asked.get("prompt") or chat_text(asked.get("messages") or [])))
-        document = {"count": count, "max_model_len": self.max_model_len, "tokens": list(range(count))}
+        tokens = token_ids(str(asked.get("prompt") or chat_text(asked.get("messages") or [])), VOCABULARY)
+        document = {"count": len(tokens), "max_model_len": self.max_model_len, "tokens": tokens}
         exchange.answer_json({**document, "token_strs": None})
 
     def complete(self, exchange: Exchange, is_chat: bool) -> None:
@@ -124,6 +127,7 @@ class Api:
         reply = Reply(
             exchange, asked, is_chat, str(name), "%s-%032x" % ("chatcmpl" if is_chat else "cmpl", self.serial())
         )
+        reply.likelihood = self.likelihood
         reply.begin(len(prompts))
         self.replies = [other for other in self.replies if other.exchange.is_open and not other.is_complete]
         self.replies.append(reply)
@@ -169,92 +173,6 @@ class Api:
                 "max_tokens",
             )
         return asked or min(default or limit, limit - prompt_tokens)
-
-
-class Reply:
-    """Turns tokens into the response, whole or streamed."""
-
-    def __init__(self, exchange: Exchange, asked: Dict[str, Any], is_chat: bool, model: str, identity: str) -> None:
-        self.exchange = exchange
-        self.is_chat = is_chat
-        self.is_stream = bool(asked.get("stream"))
-        self.wants_usage = bool((asked.get("stream_options") or {}).get("include_usage"))
-        self.is_complete = False
-        self.requests: List[Request] = []
-        self.texts: List[List[str]] = []
-        self.finishes: List[Optional[str]] = []
-        kind = "chat.completion" if is_chat else "text_completion"
-        if is_chat and self.is_stream:
-            kind = "chat.completion.chunk"
-        self.base = {"id": identity, "object": kind, "created": int(time.time()), "model": model}
-        self.head = json.dumps(self.base, separators=(",", ":"))[:-1].encode()
-
-    def begin(self, n_choices: int) -> None:
-        """Start the stream: for chats with a chunk that says only the role."""
-        self.texts = [[] for _ in range(n_choices)]
-        self.finishes = [None] * n_choices
-        if self.is_stream:
-            self.exchange.start_stream()
-            if self.is_chat:
-                delta = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
-                self.send([{**delta, "finish_reason": None}])
-
-    def emit(self, index: int, piece: str, finish: Optional[str]) -> None:
-        """One more token of choice `index`."""
-        self.texts[index].append(piece)
-        self.finishes[index] = finish
-        if self.is_stream:
-            self.send([self.choice(index, piece, finish)])
-        if all(self.finishes):
-            self.finish()
-
-    def choice(self, index: int, text: str, finish: Optional[str]) -> Dict[str, Any]:
-        """A streamed choice."""
-        content: Dict[str, Any] = {"delta": {"content": text}} if self.is_chat else {"text": text}
-        return {"index": index, **content, "logprobs": None, "finish_reason": finish, "stop_reason": None}
-
-    def send(self, choices: List[Dict[str, Any]], usage: Optional[Dict[str, int]] = None) -> None:
-        """One event."""
-        body = b',"choices":' + json.dumps(choices, separators=(",", ":")).encode()
-        if usage is not None:
-            body += b',"usage":' + json.dumps(usage, separators=(",", ":")).encode()
-        self.exchange.send_event(self.head + body + b"}")
-
-    def usage(self) -> Dict[str, int]:
-        """Tokens of all choices."""
-        prompt = sum(request.prompt_tokens for request in self.requests)
-        made = sum(request.produced for request in self.requests)
-        return {"prompt_tokens": prompt, "total_tokens": prompt + made, "completion_tokens": made}
-
-    def finish(self) -> None:
-        """All choices are complete."""
-        self.is_complete = True
-        if self.is_stream:
-            if self.wants_usage:
-                self.send([], self.usage())
-            self.exchange.end_stream()
-            return
-        choices = []
-        for index, pieces in enumerate(self.texts):
-            text = "".join(pieces)
-            content: Dict[str, Any] = {"text": text}
-            if self.is_chat:
-                content = {
-                    "message": {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": []}
-                }
-            end = {"logprobs": None, "finish_reason": self.finishes[index], "stop_reason": None}
-            choices.append({"index": index, **content, **end})
-        self.exchange.answer_json({**self.base, "choices": choices, "usage": self.usage()})
-
-    def fail(self) -> None:
-        """500 with vLLM's words, in a stream as its last event."""
-        self.is_complete = True
-        error = HttpError(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.")
-        if self.is_stream:
-            self.exchange.send_event(json.dumps(error.document()).encode())
-            self.exchange.end_stream()
-        else:
-            self.exchange.answer_json(error.document(), 500)
 
 
 def read_body(exchange: Exchange) -> Dict[str, Any]:
