@@ -1,16 +1,67 @@
 """What is asked of an OpenAI-compatible endpoint, and when each part of the answer came."""
 
 import json
-import random
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from opslib.onhost.sse import EventSplitter
 
 # Short words that common vocabularies hold as one token each; how many tokens they really are, usage tells.
-_WORDS = (
-    "time year people way day man thing woman life child world school state family student group country problem "
-    "hand part place case week company system program question work number night point home water room mother area "
-    "money story fact month lot right study book eye job word business issue side kind head house service friend"
+WORDS = (
+    "time",
+    "year",
+    "people",
+    "way",
+    "day",
+    "man",
+    "thing",
+    "woman",
+    "life",
+    "child",
+    "world",
+    "school",
+    "state",
+    "family",
+    "student",
+    "group",
+    "country",
+    "problem",
+    "hand",
+    "part",
+    "place",
+    "case",
+    "week",
+    "company",
+    "system",
+    "program",
+    "question",
+    "work",
+    "number",
+    "night",
+    "point",
+    "home",
+    "water",
+    "room",
+    "mother",
+    "area",
+    "money",
+    "story",
+    "fact",
+    "month",
+    "lot",
+    "right",
+    "study",
+    "book",
+    "eye",
+    "job",
+    "word",
+    "business",
+    "issue",
+    "side",
+    "kind",
+    "head",
+    "house",
+    "service",
+    "friend",
 )
 _DELTAS = ("content", "reasoning", "reasoning_content", "tool_calls", "text")
 
@@ -26,22 +77,22 @@ class Completion(NamedTuple):
     error: Optional[Tuple[str, str]]  # class and message
 
 
-def prompt_of(n_words: int, nonce: str, rng: random.Random) -> str:
-    """A prompt that shares no prefix with any other: the nonce stands in front of random words."""
-    return "%s %s" % (nonce, " ".join(rng.choices(_WORDS.split(), k=max(1, n_words))))
+def body_of(
+    endpoint: str, model: str, prompt: Any, n_tokens: int, *, stream: bool, without: Sequence[str] = ()
+) -> bytes:
+    """The JSON body; `ignore_eos` fixes the length where the server knows it, `include_usage` asks for true counts.
 
-
-def body_of(endpoint: str, model: str, prompt: str, n_tokens: int, *, stream: bool) -> bytes:
-    """The JSON body; `ignore_eos` fixes the length where the server knows it, `include_usage` asks for true counts."""
+    `prompt` is text, or a chat's messages; `without` names fields that this server refuses.
+    """
     body: Dict[str, Any] = {"model": model, "max_tokens": n_tokens, "temperature": 0, "stream": stream}
     if stream:
         body["ignore_eos"] = True
         body["stream_options"] = {"include_usage": True}
     if endpoint.endswith("/chat/completions"):
-        body["messages"] = [{"role": "user", "content": prompt}]
+        body["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     else:
-        body["prompt"] = prompt
-    return json.dumps(body).encode()
+        body["prompt"] = prompt if isinstance(prompt, str) else "\n".join(str(each.get("content")) for each in prompt)
+    return json.dumps({name: value for name, value in body.items() if name not in without}).encode()
 
 
 def read_completion(pieces: Sequence[Tuple[float, bytes]], *, keep_text: bool = False) -> Completion:

@@ -1,22 +1,44 @@
-"""One connection that carries one request after the other, every byte stamped as it leaves the socket."""
+"""One connection that carries one request after the other, every byte stamped as it reached the machine.
+
+On Linux the kernel itself stamps what arrives on a plain connection (SO_TIMESTAMPNS, socket(7)), so a client that
+wakes late still knows when a token came. Over TLS, and elsewhere, the stamp is taken when the bytes are read.
+"""
 
 import asyncio
+import socket
+import ssl
+import struct
+import sys
+import time
 from time import perf_counter
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from opslib.onhost.http1 import ProtocolError, ResponseReader, request_bytes
 
 CONNECT_TIMEOUT_S = 10.0
+READ_BYTES = 65536
+MAX_STAMP_AGE_S = 5.0  # an older one says that the machine's clock was set
+SO_TIMESTAMPNS = 35  # include/uapi/asm-generic/socket.h; the module socket has no name for it
+_timespec = struct.Struct("@ll")
+_ENDS = (b"\r\n\r\n", b"\n\n\n")  # how the last read of a chunked answer ends; most events don't
+
+Failure = Optional[Tuple[str, str]]  # class and message
 
 
 class Exchange(NamedTuple):
-    """A request and what came back: stamps on the client's clock, body pieces, or the class of its failure."""
+    """A request and what came back: stamps on the client's clock, bytes as read, or the class of its failure."""
 
     sent_at: float
     ended_at: float
     status: int
-    pieces: List[Tuple[float, bytes]]
-    error: Optional[Tuple[str, str]] = None  # class and message
+    raw: List[Tuple[float, bytes]]
+    error: Failure = None
+
+    @property
+    def pieces(self) -> List[Tuple[float, bytes]]:
+        """The body's pieces with their stamps, without head and chunk framing."""
+        reader = ResponseReader()
+        return [(at, piece) for at, data in self.raw for piece in reader.feed(data)] if not self.error else []
 
     @property
     def body(self) -> bytes:
@@ -24,95 +46,239 @@ class Exchange(NamedTuple):
         return b"".join(piece for _, piece in self.pieces)
 
 
-class _Receiver(asyncio.Protocol):
-    """Stamps in `data_received` and wakes its owner once for each response, not for each token."""
+class Target(NamedTuple):
+    """Where requests go: over TLS with a `context`, with `headers` (an API key) on each."""
+
+    address: str
+    port: int
+    context: Optional[ssl.SSLContext] = None
+    headers: Tuple[Tuple[str, str], ...] = ()
+
+    @property
+    def host_header(self) -> str:
+        """What the request names as its host."""
+        return "[%s]:%d" % (self.address, self.port) if ":" in self.address else "%s:%d" % (self.address, self.port)
+
+
+class Receiver(asyncio.Protocol):
+    """Keeps what comes with its stamp, and wakes its owner once for each response, not for each token."""
 
     def __init__(self) -> None:
-        self.transport: Optional[asyncio.Transport] = None
+        self.transport: Any = None
+        self.raw: List[Tuple[float, bytes]] = []
         self.reader = ResponseReader()
-        self.pieces: List[Tuple[float, bytes]] = []
-        self.done: "Optional[asyncio.Future[Optional[Tuple[str, str]]]]" = None
+        self.done: "Optional[asyncio.Future[Failure]]" = None
         self.is_lost = False
+        self._n_fed = 0
+        self._is_chunked = False
+
+    def begin(self) -> "asyncio.Future[Failure]":
+        """Expect a response; the future gives None when it is whole, else what went wrong."""
+        self.raw, self.reader, self._n_fed, self._is_chunked = [], ResponseReader(), 0, False
+        self.done = asyncio.get_running_loop().create_future()
+        return self.done
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport  # type: ignore[assignment]
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        at = perf_counter()
+        self.take(perf_counter(), data)
+
+    def take(self, at: float, data: bytes) -> None:
+        """Keep the bytes; framing is only looked at where the response may have ended."""
+        self.raw.append((at, data))
+        if not self._is_chunked or data.endswith(_ENDS) or len(data) < 4:
+            self._feed()
+
+    def _feed(self) -> None:
         try:
-            for piece in self.reader.feed(data):
-                self.pieces.append((at, piece))
+            for _, data in self.raw[self._n_fed :]:
+                self.reader.feed(data)
         except ProtocolError as error:
-            self._finish(("malformed", str(error)))
+            self.finish(("malformed", str(error)))
+            return
+        self._n_fed = len(self.raw)
+        self._is_chunked = self.reader.is_chunked
         if self.reader.is_complete:
-            self._finish(None)
+            self.finish(None)
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         self.is_lost = True
+        self._feed()
         self.reader.feed_eof()
         reason = "the server closed the connection before the answer's end" if exc is None else str(exc)
-        self._finish(None if self.reader.is_complete else ("cut", reason))
+        self.finish(None if self.reader.is_complete else ("cut", reason))
 
-    def _finish(self, error: Optional[Tuple[str, str]]) -> None:
+    def expire(self, error: Tuple[str, str]) -> None:
+        """Time is up; what came may be whole or no HTTP at all."""
+        self._feed()
+        self.finish(error)
+
+    def finish(self, error: Failure) -> None:
+        """Wake the owner, once."""
         if self.done is not None and not self.done.done():
             self.done.set_result(error)
+
+
+class StampedSocket:
+    """A connected plain socket whose bytes bear the kernel's own time of arrival; the least of a transport."""
+
+    def __init__(self, link: socket.socket, receiver: Receiver) -> None:
+        self._link = link
+        self._receiver = receiver
+        self._loop = asyncio.get_running_loop()
+        self._unsent = b""
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        self._loop.add_reader(link.fileno(), self._read)
+
+    def write(self, data: bytes) -> None:
+        """Send now what the kernel takes, and the rest as soon as it can."""
+        try:
+            n_sent = self._link.send(data)
+        except (BlockingIOError, InterruptedError):
+            n_sent = 0
+        except OSError as error:
+            self._lose(error)
+            return
+        if n_sent < len(data):
+            self._unsent = data[n_sent:]
+            self._loop.add_writer(self._link.fileno(), self._write_on)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._link.fileno() >= 0:
+            self._loop.remove_reader(self._link.fileno())
+            self._loop.remove_writer(self._link.fileno())
+            self._link.close()
+
+    def _write_on(self) -> None:
+        self._loop.remove_writer(self._link.fileno())
+        self.write(self._unsent)
+
+    def _read(self) -> None:
+        try:
+            data, ancillary, _, _ = self._link.recvmsg(READ_BYTES, 64)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lose(error)
+            return
+        if data:
+            at = perf_counter()
+            if ancillary and len(ancillary[0][2]) == _timespec.size:
+                seconds, nanoseconds = _timespec.unpack(ancillary[0][2])
+                age = time.time() - seconds - 1e-9 * nanoseconds
+                if 0.0 < age < MAX_STAMP_AGE_S:
+                    at -= age
+            self._receiver.take(at, data)
+        else:
+            self._lose(None)
+
+    def _lose(self, error: Optional[OSError]) -> None:
+        self.abort()
+        self._receiver.connection_lost(error)
 
 
 class Connection:
     """Sends requests one by one over a kept connection; opens a new one where the last cannot be used again."""
 
-    def __init__(self, address: str, port: int) -> None:
-        self._address = address
-        self._port = port
-        self._receiver: Optional[_Receiver] = None
-        self._n_pieces = 0  # of the answers that have ended
-        self._host = "[%s]:%d" % (address, port) if ":" in address else "%s:%d" % (address, port)
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        context: Optional[ssl.SSLContext] = None,
+        headers: Sequence[Tuple[str, str]] = (),
+    ) -> None:
+        self._target = Target(address, port, context, tuple(headers))
+        self._receiver: Optional[Receiver] = None
+        self._n_reads = 0  # of the answers that have ended
 
     @property
-    def n_pieces(self) -> int:
-        """How many body pieces have come so far, over all answers."""
+    def n_reads(self) -> int:
+        """How often bytes have come so far, over all answers: about one for each token."""
         is_open = self._receiver is not None and self._receiver.done is not None
-        return self._n_pieces + (len(self._receiver.pieces) if is_open and self._receiver else 0)
+        return self._n_reads + (len(self._receiver.raw) if is_open and self._receiver else 0)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection stands."""
+        return self._receiver is not None and not self._receiver.is_lost
+
+    def last_read_at(self) -> Optional[float]:
+        """When the open answer last brought bytes; None where none is open or has begun."""
+        receiver = self._receiver
+        return receiver.raw[-1][0] if receiver is not None and receiver.done is not None and receiver.raw else None
+
+    def give_up(self, error: Tuple[str, str]) -> None:
+        """End the open answer as a failure."""
+        if self._receiver is not None:
+            self._receiver.expire(error)
 
     async def open(self) -> None:
-        """Connect, unless connected. Raises OSError and asyncio.TimeoutError."""
-        if self._receiver is None or self._receiver.is_lost:
-            loop = asyncio.get_running_loop()
-            opening = loop.create_connection(_Receiver, self._address, self._port)
-            _, self._receiver = await asyncio.wait_for(opening, CONNECT_TIMEOUT_S)
+        """Connect, unless connected. Raises OSError (ssl.SSLError among them) and asyncio.TimeoutError."""
+        if not self.is_open:
+            self._receiver = await asyncio.wait_for(_connected(self._target), CONNECT_TIMEOUT_S)
 
     async def ask(self, method: str, path: str, body: bytes = b"", *, timeout_s: float) -> Exchange:
         """One request and its answer; a failure is an Exchange with its class, never an exception."""
-        request = request_bytes(method, self._host, path, body)
+        request = request_bytes(method, self._target.host_header, path, body, self._target.headers)
         asked_at = perf_counter()
         try:
             await self.open()
         except asyncio.TimeoutError:
             return Exchange(asked_at, perf_counter(), 0, [], ("connect", "no connection in time"))
+        except ssl.SSLError as error:
+            message = getattr(error, "verify_message", "") or error.reason or str(error)
+            return Exchange(asked_at, perf_counter(), 0, [], ("tls", str(message)))
         except OSError as error:
             return Exchange(asked_at, perf_counter(), 0, [], ("connect", error.strerror or str(error)))
         assert self._receiver is not None
         return await self._exchange(self._receiver, request, timeout_s)
 
-    async def _exchange(self, receiver: _Receiver, request: bytes, timeout_s: float) -> Exchange:
-        receiver.reader, receiver.pieces = ResponseReader(), []
-        receiver.done = asyncio.get_running_loop().create_future()
-        assert receiver.transport is not None
+    async def _exchange(self, receiver: Receiver, request: bytes, timeout_s: float) -> Exchange:
+        done = receiver.begin()
+        error = ("timeout", "no end of the answer in %.3g s" % timeout_s)
+        timer = asyncio.get_running_loop().call_later(timeout_s, receiver.expire, error)
         sent_at = perf_counter()
         receiver.transport.write(request)
         try:
-            error = await asyncio.wait_for(receiver.done, timeout_s)
-        except asyncio.TimeoutError:
-            error = ("timeout", "no end of the answer in %.0f s" % timeout_s)
+            failure = await done
         finally:
+            timer.cancel()
             receiver.done = None
-            self._n_pieces += len(receiver.pieces)
+            self._n_reads += len(receiver.raw)
             if not receiver.reader.is_reusable:
                 self.close()
-        return Exchange(sent_at, perf_counter(), receiver.reader.status, receiver.pieces, error)
+        return Exchange(sent_at, perf_counter(), receiver.reader.status, receiver.raw, failure)
 
     def close(self) -> None:
         """Drop the connection at once."""
         if self._receiver is not None and self._receiver.transport is not None:
             self._receiver.transport.abort()
         self._receiver = None
+
+
+async def _connected(target: Target) -> Receiver:
+    loop = asyncio.get_running_loop()
+    receiver = Receiver()
+    if target.context is None and sys.platform == "linux":
+        found = await loop.getaddrinfo(target.address, target.port, type=socket.SOCK_STREAM)
+        error: OSError = OSError("the name %s has no address" % target.address)
+        for family, kind, protocol, _, address in found:
+            link = socket.socket(family, kind, protocol)
+            link.setblocking(False)
+            try:
+                await loop.sock_connect(link, address)
+            except OSError as failed:
+                link.close()
+                error = failed
+                continue
+            receiver.transport = StampedSocket(link, receiver)
+            return receiver
+        raise error
+    name = target.address if target.context is not None else None
+    await loop.create_connection(
+        lambda: receiver, target.address, target.port, ssl=target.context, server_hostname=name
+    )
+    return receiver

@@ -1,6 +1,6 @@
 """HTTP/1.1 without a socket: what to send, and what arrived, in pieces cut anywhere (RFC 9112)."""
 
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 MAX_HEAD_BYTES = 65536
 
@@ -9,7 +9,9 @@ class ProtocolError(Exception):
     """The bytes are no HTTP/1.1 response."""
 
 
-def request_bytes(method: str, host: str, path: str, body: bytes = b"") -> bytes:
+def request_bytes(
+    method: str, host: str, path: str, body: bytes = b"", headers: Sequence[Tuple[str, str]] = ()
+) -> bytes:
     """One request on a connection that stays open."""
     lines = [
         "%s %s HTTP/1.1" % (method, path),
@@ -20,6 +22,7 @@ def request_bytes(method: str, host: str, path: str, body: bytes = b"") -> bytes
     ]
     if body:
         lines.append("Content-Type: application/json")
+    lines += ["%s: %s" % header for header in headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii") + body
 
 
@@ -44,6 +47,11 @@ class ResponseReader:
     def has_begun(self) -> bool:
         """Whether any byte has come."""
         return bool(self.status or self._buffer)
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the head is there and says that the body comes in chunks."""
+        return bool(self.status) and "chunked" in self.headers.get("transfer-encoding", "").lower()
 
     @property
     def is_reusable(self) -> bool:
@@ -106,7 +114,7 @@ class ResponseReader:
 
     def _choose_body(self) -> None:
         length = self.headers.get("content-length", "")
-        if "chunked" in self.headers.get("transfer-encoding", "").lower():
+        if self.is_chunked:
             self._step = self._read_chunk_size
         elif length.isdigit():
             self._wanted = int(length)

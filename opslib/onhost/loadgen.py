@@ -1,141 +1,315 @@
-"""The load generator: closed-loop levels against an OpenAI-compatible endpoint, measured on the host itself.
+"""The load generator: levels of load against an OpenAI-compatible endpoint, measured where it runs.
 
-Arguments: port, levels, and optionally model (else the first that the server names), address, endpoint, n_requests
-(one number, or one for each level), input_tokens, output_tokens, seed, warmup (requests), deadline_s (the whole run),
-request_timeout_s, keep_text.
+Arguments (defaults in loadlevel.DEFAULTS): port (with address), or url with ca_file; api_key (`env:NAME` or
+`file:PATH`); model (else the first that the server names); endpoint; levels; n_requests (one number, or one for each
+level); repeats; sweep ({max_concurrency, max_error_share, min_gain, ttft_ms, tpot_ms, e2e_latency_ms} ends rising
+levels at saturation); warmup (requests before each level; None: as many as are open at once); input_tokens,
+output_tokens, prompts, prefix_tokens (see loadinput); deadline_s (the whole run), request_timeout_s, read_timeout_s,
+cooldown_s, keep_text, max_processes, event_loop, watches_gpus, gpus.
+
+A level is a number of streams, or {concurrency, n_requests or duration_s, ramp_s} (closed loop), or {arrival, rate,
+...} (open loop, see loadshape.arrivals); input_tokens and output_tokens may be its own.
 Prints JSON lines: `progress` every half second, after each level its `request` lines and one `level` line, and `end`.
-Answers are only stamped while the clock runs; their JSON is read after the level, so that reading one does not
-delay the stamps of another.
+Answers are only stamped while the clock runs; they are read after the level, so that reading one does not delay
+another.
 """
 
 import asyncio
+import contextlib
 import json
 import time
-from typing import Any, Dict, Optional
+from typing import IO, Any, Coroutine, Dict, List, Optional, Tuple, TypeVar
 
-from opslib.onhost.completions import Completion, read_whole
-from opslib.onhost.loadlevel import Answer, Level, Load, has_failed, read
-from opslib.onhost.loadmeter import counted, read_counters
+from opslib.onhost.exchange import Exchange
+from opslib.onhost.loadgpu import GpuWatch
+from opslib.onhost.loadlevel import Level, Load, Refused, has_failed, read
+from opslib.onhost.loadlines import lines_of, merged, summary_of
+from opslib.onhost.loadserver import COUNTERS, GAUGES, ServerWatch, counted, read_metrics
+from opslib.onhost.loadshape import arrivals, doubling, rotated, stop_reason
+from opslib.onhost.loadsplit import MAX_CPU_SHARE, Child, limit_of, processes_needed, split
 
 PROGRESS_S = 0.5
 MAX_SPREAD_S = 1.0
-CALIBRATION_WORDS = (16, 64)
+WARMUP_TOKENS = 16
+MAX_WARMUP = 256
+START_S = 0.5  # what several processes need to open their connections
+OPTIONAL_FIELDS = ("ignore_eos", "stream_options")
+
+_T = TypeVar("_T")
+_Lines = Tuple[List[Dict[str, Any]], Dict[str, Any]]
 
 
 def main(arguments: Dict[str, Any]) -> int:
     """Runs the levels one after the other; a failing server is a result, so the exit status is 0."""
-    asyncio.run(_sweep(Load(arguments)))
+    try:
+        load = Load(arguments)
+    except Refused as error:
+        _print({"type": "refused", "message": str(error)})
+        return 0
+    _run(load, _prepare(load))
+    gpus = GpuWatch(load.options["gpus"]) if load.options["watches_gpus"] else None
+    if gpus is not None:
+        gpus.start()
+    try:
+        _print(Sweep(load, gpus).run())
+    finally:
+        if gpus is not None:
+            gpus.stop()
     return 0
 
 
-async def _sweep(load: Load) -> None:
-    options = load.options
-    load.model = options["model"] or await _served_model(load)
-    await _calibrate(load)
-    await _warm_up(load)
-    for number, concurrency in enumerate(options["levels"]):
-        if not load.time_left():
-            break
-        n_requests = options["n_requests"]
-        count = n_requests[number] if isinstance(n_requests, list) else n_requests
-        bodies = [load.body(load.n_words, options["output_tokens"]) for _ in range(count)]
-        before = await _counters(load)
-        level = Level(load, concurrency, bodies)
-        await _with_progress(level)
-        _print_level(level, counted(before, await _counters(load)))
-    _print({"type": "end", "model": load.model, "is_cut_short": not load.time_left()})
+class Sweep:
+    """The levels of a run in their order, and how many processes they need."""
+
+    def __init__(self, load: Load, gpus: Optional[GpuWatch]) -> None:
+        self.load = load
+        self.gpus = gpus
+        self.limit = limit_of(load.options["max_processes"])
+        self.n_processes, self.cpu_share, self.size = 1, 0.0, 0.0
+
+    def run(self) -> Dict[str, Any]:
+        """All levels, in rising order until a sweep has seen enough, then the repeats; gives the `end` line."""
+        options, bounds = self.load.options, self.load.options["sweep"]
+        shapes = self._shapes()
+        summaries: List[Dict[str, Any]] = []
+        reason = None
+        for shape in shapes:
+            if not self.load.time_left() or reason is not None:
+                break
+            summaries.append(self._measure(shape, 0))
+            reason = stop_reason(summaries, bounds) if bounds is not None else None
+        for repeat in range(1, int(options["repeats"])):
+            for shape in rotated(shapes[: len(summaries)], repeat):
+                if self.load.time_left():
+                    self._measure(shape, repeat)
+        saturated = summaries[-2]["concurrency"] if reason is not None and len(summaries) > 1 else None
+        return {
+            "type": "end",
+            "model": self.load.inputs.model,
+            "is_cut_short": not self.load.time_left(),
+            "n_levels": len(shapes),
+            "stop_reason": reason or "",
+            "saturation_concurrency": saturated,
+            "lengths_by": self.load.inputs.exactness,
+            "refused_fields": self.load.inputs.dropped,
+        }
+
+    def _shapes(self) -> List[Dict[str, Any]]:
+        options = self.load.options
+        levels = options["levels"] or doubling(int((options["sweep"] or {}).get("max_concurrency", 1)))
+        counts = options["n_requests"]
+        counts = counts if isinstance(counts, list) else [counts] * len(levels)
+        shapes = []
+        for level, count in zip(levels, counts):
+            shape = dict(level) if isinstance(level, dict) else {"concurrency": level}
+            if shape.get("n_requests") is None and shape.get("duration_s") is None and shape.get("arrival") != "trace":
+                shape["n_requests"] = count
+            shapes.append(shape)
+        return shapes
+
+    def _measure(self, shape: Dict[str, Any], repeat: int) -> Dict[str, Any]:
+        """One level, again with more processes where those were short of CPU and more may be had."""
+        if shape.get("arrival"):
+            shape = {**shape, "due": arrivals(shape, self.load.inputs.rng)}
+        _run(self.load, _warm_up(self.load, shape))
+        size = float(shape.get("concurrency") or shape.get("rate") or 1)
+        if self.size:
+            self.n_processes = processes_needed(self.n_processes, self.cpu_share, size / self.size, self.limit)
+        while True:
+            requests, line = self._run_level(shape, self.n_processes)
+            more = processes_needed(self.n_processes, line["client_cpu_share"], 1.0, self.limit)
+            if line["client_cpu_share"] <= MAX_CPU_SHARE or more <= self.n_processes or not self.load.time_left():
+                break
+            self.n_processes = more
+        self.cpu_share, self.size = line["client_cpu_share"], size
+        line["repeat"] = repeat
+        for request in requests:
+            _print(request)
+        _print(line)
+        return summary_of(requests, line)
+
+    def _run_level(self, shape: Dict[str, Any], n_processes: int) -> _Lines:
+        start_at = time.perf_counter() + START_S
+        shares = split(shape, n_processes) if n_processes > 1 else []
+        children = [Child(_work_of(self.load, share, start_at)) for share in shares]
+        (requests, line), at, details = _run(self.load, _watched(self.load, shape, children, start_at))
+        if self.gpus is not None:
+            details["gpu_samples"] = self.gpus.samples(at, at + line["duration_s"])
+        if shape.get("due") is not None:
+            duration_s = max(shape["due"][-1] if shape["due"] else 0.0, 1e-9)
+            rate = shape.get("rate") or len(shape["due"]) / duration_s
+            details.update({"request_rate": rate, "arrival": shape["arrival"]})
+        own = {"input_tokens": shape["input_tokens"]} if isinstance(shape.get("input_tokens"), int) else {}
+        return requests, {**line, **details, **own, "n_processes": n_processes}
 
 
-async def _served_model(load: Load) -> str:
-    exchange = await load.get("/v1/models")
+def _run(load: Load, work: "Coroutine[Any, Any, _T]") -> _T:
+    """Runs on uvloop where this Python has it, and leaves no task behind."""
+    loop = _new_loop(load.options["event_loop"])
+    asyncio.set_event_loop(loop)
     try:
-        return str(json.loads(exchange.body)["data"][0]["id"])
-    except (ValueError, LookupError, TypeError):
-        return ""
+        return loop.run_until_complete(work)
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        asyncio.set_event_loop(None)
+        loop.close()
 
 
-async def _with_progress(level: Level) -> None:
-    running = asyncio.ensure_future(level.run())
+def _new_loop(name: str) -> asyncio.AbstractEventLoop:
+    if name != "asyncio":
+        with contextlib.suppress(Exception):  # one that was built for another Python fails in its own way
+            import uvloop  # type: ignore[import-not-found] # noqa: PLC0415 - vLLM brings it, others need not
+
+            return uvloop.new_event_loop()  # type: ignore[no-any-return]
+    return asyncio.new_event_loop()
+
+
+async def _prepare(load: Load) -> None:
+    """The model's name, and how long prompts are in its tokens."""
+    if not load.inputs.model:
+        text = await load.get("/v1/models")
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            load.inputs.model = str(json.loads(text or b"")["data"][0]["id"])
+    connection = load.connection()
+
+    async def ask(endpoint: str, body: bytes) -> Optional[Exchange]:
+        timeout_s = max(0.05, min(30.0, load.timeout_s()))
+        exchange = await connection.ask("POST", load.path(endpoint), body, timeout_s=timeout_s)
+        return None if has_failed(exchange) else exchange
+
+    await load.inputs.find_lengths(ask)
+    connection.close()
+
+
+async def _warm_up(load: Load, shape: Dict[str, Any]) -> None:
+    """Unmeasured requests with prompts of their own; their time to first token is what the first bursts spread over.
+
+    A server that refuses a field by its name gets requests without it.
+    """
+    asked = load.options["warmup"]
+    at_once = int(shape.get("concurrency") or min(32, -(-float(shape.get("rate") or 1) // 1)))
+    count = min(MAX_WARMUP, at_once) if asked is None else int(asked)
+    if count < 1:
+        return
+    warm = {**shape, "due": None, "duration_s": None, "ramp_s": None}
+    warm.update({"concurrency": min(count, at_once), "n_requests": count})
+    level = Level(load, warm, n_tokens=WARMUP_TOKENS)
+    await level.run()
+    completions = [(answer.exchange, read(answer.exchange)) for answer in level.answers]
+    waits = [read_.first_at - exchange.sent_at for exchange, read_ in completions if read_.first_at is not None]
+    if waits:
+        load.spread_s = min(MAX_SPREAD_S, sorted(waits)[len(waits) // 2])
+        return
+    messages = " ".join(read_.error[1] for _, read_ in completions if read_.error and read_.error[0] in _REFUSALS)
+    refused = [name for name in OPTIONAL_FIELDS if name in messages and name not in load.inputs.dropped]
+    if refused:
+        load.inputs.dropped += refused
+        await _warm_up(load, shape)
+
+
+_REFUSALS = ("http_400", "http_422")
+
+
+def _work_of(load: Load, share: Dict[str, Any], start_at: float) -> Any:
+    def work(out: IO[str]) -> None:
+        level = Level(load, share)
+
+        def tell(line: Dict[str, Any]) -> None:
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+
+        _run(load, _with_progress(level, tell, start_at))
+        requests, line = lines_of(level)
+        for request in requests:
+            out.write(json.dumps(request) + "\n")
+        tell(line)
+
+    return work
+
+
+async def _watched(
+    load: Load, shape: Dict[str, Any], children: List[Child], start_at: float
+) -> Tuple[_Lines, float, Dict[str, Any]]:
+    """One run of a level, in this process or its children; its lines, when it began, what the server said meanwhile."""
+    before = await _counters(load)
+    watch = ServerWatch(lambda: load.get("/metrics"))
+    if before:
+        watch.start()
+    if children:
+        found = await _collected(children)
+        began_at = start_at
+    else:
+        level = Level(load, shape)
+        await _with_progress(level, _print, None)
+        found, began_at = lines_of(level), level.started_at
+    watch.stop()
+    after = await _counters(load)
+    await _cool_down(load)
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    details = {"server": counted(before, after), "server_samples": watch.samples(began_at), "event_loop": loop}
+    return found, began_at, details
+
+
+async def _with_progress(level: Level, tell: Any, start_at: Optional[float]) -> None:
+    running = asyncio.ensure_future(level.run(start_at))
     while not running.done():
         await asyncio.wait([running], timeout=PROGRESS_S)
-        _print(level.progress())
+        level.end_stalled()
+        tell(level.progress())
     running.result()
 
 
-async def _calibrate(load: Load) -> None:
-    """Finds how many words make the wanted number of tokens, from what the server counts for two short prompts."""
-    connection = load.connection()
-    counts = []
-    for n_words in CALIBRATION_WORDS:
-        body = load.body(n_words, 1, stream=False)
-        exchange = await connection.ask("POST", load.path, body, timeout_s=min(30.0, load.timeout_s()))
-        usable = not has_failed(exchange)
-        counts.append(read_whole(exchange.body).prompt_tokens if usable else None)
-    connection.close()
-    few, many = counts
-    if few is None or many is None or many <= few:
-        return
-    per_word = (many - few) / (CALIBRATION_WORDS[1] - CALIBRATION_WORDS[0])
-    overhead = few - CALIBRATION_WORDS[0] * per_word
-    load.n_words = max(1, int((load.options["input_tokens"] - overhead) / per_word))
+async def _collected(children: List[Child]) -> _Lines:
+    """The lines of all children; their progress is told as one. A child that died brings none."""
+    loop = asyncio.get_running_loop()
+    latest: Dict[int, Dict[str, Any]] = {}
+
+    def gather(child: Child) -> List[Dict[str, Any]]:
+        kept: List[Dict[str, Any]] = []
+        for line in child.lines():
+            if line["type"] == "progress":
+                latest[child.process_id] = line
+            else:
+                kept.append(line)
+        return kept
+
+    waiting = [loop.run_in_executor(None, gather, child) for child in children]
+    is_open = True
+    while is_open:
+        _, open_ = await asyncio.wait(waiting, timeout=PROGRESS_S)
+        is_open = bool(open_)
+        if latest:
+            _print(_summed(list(latest.values())))
+    kept = [future.result() for future in waiting]
+    found = [(lines[:-1], lines[-1]) for lines in kept if lines and lines[-1]["type"] == "level"]
+    for child in children:
+        child.wait()
+    return merged(found)
 
 
-async def _warm_up(load: Load) -> None:
-    """Unmeasured requests with prompts of their own; their time to first token is what the first bursts spread over."""
-    count = int(load.options["warmup"])
-    if count < 1:
-        return
-    n_tokens = min(16, load.options["output_tokens"])
-    level = Level(load, min(count, 4), [load.body(load.n_words, n_tokens) for _ in range(count)])
-    await level.run()
-    firsts = [read(answer.exchange).first_at for answer in level.answers]
-    waits = [at - answer.exchange.sent_at for at, answer in zip(firsts, level.answers) if at is not None]
-    if waits:
-        load.spread_s = min(MAX_SPREAD_S, sorted(waits)[len(waits) // 2])
+def _summed(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
+    total = dict(lines[0])
+    for line in lines[1:]:
+        for name in ("concurrency", "n_requests", "n_done", "n_open", "n_errors", "n_chunks"):
+            total[name] += line[name]
+    return total
 
 
 async def _counters(load: Load) -> Dict[str, float]:
-    exchange = await load.get("/metrics")
-    return {} if has_failed(exchange) else read_counters(exchange.body.decode("utf-8", "replace"))
+    return read_metrics(await load.get("/metrics") or b"", COUNTERS)
 
 
-def _print_level(level: Level, server: Dict[str, Optional[float]]) -> None:
-    messages: Dict[str, str] = {}
-    for answer in sorted(level.answers, key=lambda answer: answer.number):
-        completion = answer.completion or read(answer.exchange, keep_text=level.load.options["keep_text"])
-        if completion.error is not None:
-            messages.setdefault(*completion.error)
-        _print(_request_line(level, answer, completion))
-    ends = [answer.exchange.ended_at for answer in level.answers] or [time.perf_counter()]
-    line = {
-        "type": "level",
-        "concurrency": level.concurrency,
-        "n_requests": level.n_requests,
-        "duration_s": round(max(ends) - level.started_at, 6),
-        "error_messages": messages,
-        "server": server,
-    }
-    _print({**line, **level.meter})
-
-
-def _request_line(level: Level, answer: Answer, completion: Completion) -> Dict[str, Any]:
-    sent_at, stamps = answer.exchange.sent_at, completion.stamps
-    gaps = [after - before for before, after in zip(stamps, stamps[1:])]
-    line = {
-        "type": "request",
-        "concurrency": level.concurrency,
-        "index": answer.number,
-        "sent_at_s": round(sent_at - level.started_at, 6),
-        "ttft_ms": round(1000 * (stamps[0] - sent_at), 3) if stamps else None,
-        "e2e_latency_ms": round(1000 * (stamps[-1] - sent_at), 3) if stamps else None,
-        "itl_ms": [round(1000 * gap, 3) for gap in gaps],
-        "prompt_tokens": completion.prompt_tokens,
-        "completion_tokens": completion.completion_tokens,
-        "error": completion.error[0] if completion.error else None,
-    }
-    if completion.text:
-        line["text"] = completion.text
-    return line
+async def _cool_down(load: Load) -> None:
+    """Waits until the server is idle, where it tells, so that one level's rest is no part of the next."""
+    ends_at = time.perf_counter() + min(float(load.options["cooldown_s"]), load.time_left())
+    while time.perf_counter() < ends_at:
+        gauges = read_metrics(await load.get("/metrics") or b"", GAUGES)
+        if not gauges.get("running") and not gauges.get("waiting"):
+            return
+        await asyncio.sleep(0.1)
 
 
 def _print(line: Dict[str, Any]) -> None:

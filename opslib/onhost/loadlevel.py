@@ -1,73 +1,91 @@
-"""One level of a load: workers that send one request after the other, and stamp what comes back."""
+"""One level of a load while it runs: requests are sent as its shape says, and what comes back is stamped."""
 
 import asyncio
 import gc
 import os
-import random
+import ssl
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from urllib.parse import urlsplit
 
-from opslib.onhost.completions import Completion, body_of, error_message, prompt_of, read_completion
+from opslib.onhost.completions import Completion, error_message, read_completion
 from opslib.onhost.exchange import Connection, Exchange
+from opslib.onhost.loadinput import Inputs
 from opslib.onhost.loadmeter import SelfMeter
 
 DEFAULTS: Dict[str, Any] = {
+    "url": "",
     "address": "",
+    "port": 0,
+    "ca_file": "",
+    "api_key": "",
     "model": "",
     "endpoint": "/v1/completions",
+    "levels": [],
     "n_requests": 32,
+    "repeats": 1,
+    "sweep": None,
     "input_tokens": 256,
     "output_tokens": 128,
     "seed": 0,
-    "warmup": 2,
+    "warmup": None,
     "deadline_s": 600.0,
     "request_timeout_s": 120.0,
+    "read_timeout_s": 60.0,
+    "cooldown_s": 5.0,
     "keep_text": False,
+    "max_processes": None,
+    "event_loop": "auto",
+    "watches_gpus": False,
+    "gpus": [],
 }
-MAX_HELD_BYTES = 64 << 20  # unread answers kept in memory; beyond this they are read while the clock runs
+MAX_HELD_BYTES = 256 << 20  # unread answers kept in memory; beyond this they are read while the clock runs
+MAX_OPENED = 64  # connections that an open loop opens before its clock starts
+
+
+class Refused(Exception):  # noqa: N818 - nothing was asked yet
+    """The arguments can't be used: nothing was sent."""
 
 
 class Answer(NamedTuple):
-    """One request's exchange, and its completion where it has been read already."""
+    """One request's exchange, when it was due, and its completion where it has been read already."""
 
     number: int
+    intended_at: Optional[float]
     exchange: Exchange
     completion: Optional[Completion]
 
 
 class Load:
-    """What all requests have in common, and the run's deadline."""
+    """What all requests have in common, and the run's deadline. Raises Refused."""
 
     def __init__(self, arguments: Dict[str, Any]) -> None:
         options = {**DEFAULTS, **arguments}
         self.options = options
-        self.address: str = options["address"] or os.environ.get("OPSLIB_LOOPBACK") or "127.0.0.1"
-        self.port = int(options["port"])
-        self.path: str = options["endpoint"]
-        self.model: str = options["model"]
+        self.address, self.port, self.base, is_tls = _where(options)
+        self.context = _tls(options["ca_file"]) if is_tls else None
+        self.headers: Tuple[Tuple[str, str], ...] = ()
+        if options["api_key"]:
+            self.headers = (("Authorization", "Bearer " + _secret(options["api_key"])),)
         self.ends_at = time.perf_counter() + float(options["deadline_s"])
-        self.n_words = int(options["input_tokens"])
-        self.spread_s = 0.1
-        self._rng = random.Random(int(options["seed"]))  # noqa: S311 - words, not keys
-        self._nonce = os.urandom(4).hex()
-        self._n_prompts = 0
+        self.spread_s = 0.05
+        self.inputs = Inputs(options, options["model"])
 
     def connection(self) -> Connection:
         """A new connection to the server, not yet open."""
-        return Connection(self.address, self.port)
+        return Connection(self.address, self.port, self.context, self.headers)
 
-    async def get(self, path: str) -> Exchange:
-        """What the server says under `path`, on a connection of its own."""
+    def path(self, endpoint: str) -> str:
+        """Where an endpoint lies on this server; a base that ends in /v1 already has that part."""
+        is_doubled = self.base.endswith("/v1") and endpoint.startswith("/v1/")
+        return self.base + (endpoint[3:] if is_doubled else endpoint)
+
+    async def get(self, path: str) -> Optional[bytes]:
+        """What the server says under `path`, on a connection of its own; None where it says nothing."""
         connection = self.connection()
-        exchange = await connection.ask("GET", path, timeout_s=min(5.0, self.time_left()))
+        exchange = await connection.ask("GET", self.path(path), timeout_s=max(0.05, min(5.0, self.time_left())))
         connection.close()
-        return exchange
-
-    def body(self, n_words: int, n_tokens: int, *, stream: bool = True) -> bytes:
-        """A request body whose prompt was never sent before, by this run or another."""
-        self._n_prompts += 1
-        prompt = prompt_of(n_words, "%x-%s" % (self._n_prompts, self._nonce), self._rng)
-        return body_of(self.path, self.model, prompt, n_tokens, stream=stream)
+        return None if has_failed(exchange) else exchange.body
 
     def time_left(self) -> float:
         """Seconds until the run's deadline."""
@@ -79,59 +97,124 @@ class Load:
 
 
 class Level:
-    """One level while it runs: workers take bodies off a list until it is empty or time is up."""
+    """One level, or one process's share of it.
 
-    def __init__(self, load: Load, concurrency: int, bodies: List[bytes]) -> None:
+    `shape` has concurrency and n_requests or duration_s (closed loop; ramp_s spreads the first requests), or `due`,
+    the seconds after the start at which each request is to be sent whatever became of the others (open loop).
+    `n_tokens` shortens the answers of a warm-up.
+    """
+
+    def __init__(self, load: Load, shape: Dict[str, Any], *, n_tokens: Optional[int] = None) -> None:
         self.load = load
-        self.concurrency = concurrency
-        self.n_requests = len(bodies)
+        self.shape = shape
+        self.due: Optional[List[float]] = shape.get("due")
+        self.n_requests = len(self.due) if self.due is not None else shape.get("n_requests")
+        self.concurrency = int(shape.get("concurrency") or 0)
         self.answers: List[Answer] = []
-        self.connections = [load.connection() for _ in range(min(concurrency, len(bodies)))]
         self.started_at = 0.0
         self.meter: Dict[str, float] = {}
-        self._bodies = list(enumerate(bodies))[::-1]
+        self.n_sent = self.n_open = self.max_open = 0
+        self._n_tokens = n_tokens
+        at_first = self.n_requests if self.n_requests is not None else 2 * self.concurrency
+        self._bodies = [self._body() for _ in range(at_first)]
+        n_connections = min(at_first, self.concurrency if self.due is None else MAX_OPENED)
+        self.connections = [load.connection() for _ in range(n_connections)]
+        self._idle = list(self.connections)
         self._held_bytes = 0
 
-    async def run(self) -> None:
-        """Open the connections, then start the clock, spreading the first burst over one time to first token."""
+    async def run(self, start_at: Optional[float] = None) -> None:
+        """Open the connections, then start the clock (at `start_at`), with the garbage collector off."""
         await asyncio.gather(*(connection.open() for connection in self.connections), return_exceptions=True)
         gc.collect()
         gc.disable()
+        if start_at is not None:
+            await asyncio.sleep(max(0.0, start_at - time.perf_counter()))
         meter = SelfMeter()
-        self.started_at = time.perf_counter()
+        self.started_at = time.perf_counter() if start_at is None else start_at
         try:
-            step_s = self.load.spread_s / len(self.connections)
-            await asyncio.gather(*(self._work(connection, n * step_s) for n, connection in enumerate(self.connections)))
+            await (self._send_when_due() if self.due is not None else self._send_when_free())
         finally:
             self.meter = meter.stop()
             gc.enable()
             for connection in self.connections:
                 connection.close()
 
-    async def _work(self, connection: Connection, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        while self._bodies and self.load.time_left() > 0:
-            index, body = self._bodies.pop()
-            exchange = await connection.ask("POST", self.load.path, body, timeout_s=self.load.timeout_s())
-            if exchange.error and exchange.error[0] == "timeout" and not self.load.time_left():
-                exchange = exchange._replace(error=("deadline", "the run's time was up"))
-            self._held_bytes += sum(len(piece) for _, piece in exchange.pieces)
-            completion = None
-            if self._held_bytes > MAX_HELD_BYTES:
-                completion, exchange = read(exchange), exchange._replace(pieces=[])
-            self.answers.append(Answer(index, exchange, completion))
-
     def progress(self) -> Dict[str, Any]:
         """How far the level is."""
         return {
             "type": "progress",
             "concurrency": self.concurrency,
-            "n_requests": self.n_requests,
+            "n_requests": self.n_requests or self.n_sent,
             "n_done": len(self.answers),
+            "n_open": self.n_open,
             "n_errors": sum(has_failed(answer.exchange) for answer in self.answers),
-            "n_chunks": sum(connection.n_pieces for connection in self.connections),
+            "n_chunks": sum(connection.n_reads for connection in self.connections),
             "elapsed_s": round(time.perf_counter() - self.started_at, 3),
         }
+
+    def end_stalled(self) -> None:
+        """Give up answers that have begun and brought nothing for longer than `read_timeout_s`."""
+        bound = float(self.load.options["read_timeout_s"])
+        now = time.perf_counter()
+        for connection in self.connections:
+            at = connection.last_read_at()
+            if at is not None and now - at > bound:
+                connection.give_up(("stalled", "nothing more came for %.3g s after the answer had begun" % bound))
+
+    def _body(self) -> bytes:
+        return self.load.inputs.body(self.shape, n_tokens=self._n_tokens)
+
+    async def _send_when_free(self) -> None:
+        """Closed loop: the first burst is spread over the ramp, or one time to first token."""
+        spread_s = float(self.shape.get("ramp_s") or self.load.spread_s)
+        step_s = spread_s / max(1, len(self.connections))
+        await asyncio.gather(*(self._work(connection, n * step_s) for n, connection in enumerate(self.connections)))
+
+    async def _work(self, connection: Connection, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        duration_s = self.shape.get("duration_s")
+        while self.load.time_left() > 0:
+            is_over = duration_s is not None and time.perf_counter() - self.started_at >= duration_s
+            if is_over or (self.n_requests is not None and self.n_sent >= self.n_requests):
+                return
+            self.n_sent += 1
+            body = self._bodies.pop() if self._bodies else self._body()
+            await self._ask(connection, self.n_sent - 1, body, None)
+
+    async def _send_when_due(self) -> None:
+        """Open loop: nobody waits for anybody, so a stall of the server delays no request that is due."""
+        sending = []
+        for number, due_s in enumerate(self.due or ()):
+            wait_s = self.started_at + due_s - time.perf_counter()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            if not self.load.time_left():
+                break
+            self.n_sent += 1
+            sending.append(asyncio.ensure_future(self._send(number, self.started_at + due_s)))
+        await asyncio.gather(*sending)
+
+    async def _send(self, number: int, intended_at: float) -> None:
+        if not self._idle:
+            self._idle.append(self.load.connection())
+            self.connections.append(self._idle[-1])
+        connection = self._idle.pop()
+        await self._ask(connection, number, self._bodies[number], intended_at)
+        self._idle.append(connection)
+
+    async def _ask(self, connection: Connection, number: int, body: bytes, intended_at: Optional[float]) -> None:
+        self.n_open += 1
+        self.max_open = max(self.max_open, self.n_open)
+        path = self.load.path(self.load.options["endpoint"])
+        exchange = await connection.ask("POST", path, body, timeout_s=self.load.timeout_s())
+        self.n_open -= 1
+        if exchange.error and exchange.error[0] == "timeout" and not self.load.time_left():
+            exchange = exchange._replace(error=("deadline", "the run's time was up"))
+        self._held_bytes += sum(len(data) for _, data in exchange.raw)
+        completion = None
+        if self._held_bytes > MAX_HELD_BYTES:
+            completion, exchange = read(exchange, keep_text=self.load.options["keep_text"]), exchange._replace(raw=[])
+        self.answers.append(Answer(number, intended_at, exchange, completion))
 
 
 def has_failed(exchange: Exchange) -> bool:
@@ -146,3 +229,42 @@ def read(exchange: Exchange, *, keep_text: bool = False) -> Completion:
     if exchange.status != 200:
         return Completion(None, (), None, None, "", ("http_%d" % exchange.status, error_message(exchange.body)))
     return read_completion(exchange.pieces, keep_text=keep_text)
+
+
+def _where(options: Dict[str, Any]) -> Tuple[str, int, str, bool]:
+    """Address, port, base path and whether TLS is spoken."""
+    if not options["url"]:
+        address = options["address"] or os.environ.get("OPSLIB_LOOPBACK") or "127.0.0.1"
+        return address, int(options["port"]), "", False
+    parts = urlsplit(options["url"])
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Refused("%s is no http:// or https:// URL" % options["url"])
+    is_tls = parts.scheme == "https"
+    try:
+        port = parts.port or (443 if is_tls else 80)
+    except ValueError as error:
+        raise Refused("%s: %s" % (options["url"], error)) from error
+    return parts.hostname, port, parts.path.rstrip("/"), is_tls
+
+
+def _tls(ca_file: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file or None)
+    except OSError as error:
+        raise Refused("the CA file %s can't be used: %s" % (ca_file, error)) from error
+
+
+def _secret(reference: str) -> str:
+    """The value behind `env:NAME` or `file:PATH`, looked up where this program runs."""
+    kind, _, place = reference.partition(":")
+    try:
+        if kind == "file":
+            with open(os.path.expanduser(place), encoding="utf-8") as file:
+                value = file.read().strip()
+        else:
+            value = os.environ.get(place, "") if kind == "env" else ""
+    except (OSError, ValueError) as error:
+        raise Refused("the API key of %s can't be read: %s" % (reference, error)) from error
+    if not value or not value.isprintable():
+        raise Refused("there is no API key behind %s" % reference)
+    return value
