@@ -8,19 +8,26 @@ import socket
 from opslib.app.run import Run
 from opslib.domain.lock import LockHolder
 from opslib.domain.states import State
+from opslib.records.lock import hold_controller_lock
 from opslib.workflow.lock import HeldLock, hold_lock
 
 LOCK = "lock"  # under which name the run keeps it
+_LOCK_HERE = "controller-lock"
 
 
-def lock_unit(run: Run) -> HeldLock:
-    """Take the lock of the run's unit on its host, or keep the one that it has; freed with the run or its process.
+def lock_unit(run: Run) -> HeldLock | None:
+    """Take the locks of the run's unit, on this machine and on its host, or keep them; freed with run or process.
+
+    A dry run takes none.
 
     Raises LockHeld, naming who has it, PrivilegeRefused and HostUnreachable; nothing was changed then.
     """
+    if run.is_dry_run:
+        return None
     held: HeldLock | None = run.answers.get(LOCK)
     if held is not None and held.is_held:
         return held
+    _lock_here(run)
 
     def tell(text: str) -> None:
         run.tell("line", text, section="preflight", state=State.WARNING)
@@ -28,7 +35,24 @@ def lock_unit(run: Run) -> HeldLock:
     lock = run.closing.enter_context(hold_lock(run.host, run.parameters.unit, holder_of(run), on_change=tell))
     atexit.register(run.closing.close)
     run.answers[LOCK] = lock
+    if lock.left_over is not None:
+        run.note(_taken_over(run, lock.left_over, f"on {run.alias}"))
     return lock
+
+
+def _lock_here(run: Run) -> None:
+    """The lock of this machine, which holds between all its checkouts; a practice host is this run's own anyway."""
+    if _LOCK_HERE in run.answers or run.host.settings.is_rehearsal:
+        return
+    unit = run.parameters.unit
+    left = run.closing.enter_context(hold_controller_lock(run.host.settings, unit, holder_of(run)))
+    run.answers[_LOCK_HERE] = True
+    if left is not None:
+        run.note(_taken_over(run, left, "on this machine"))
+
+
+def _taken_over(run: Run, left: LockHolder, where: str) -> str:
+    return f"the lock of {run.parameters.unit} {where} was left behind by {left.words}; they are gone: taken over"
 
 
 def require_lock(run: Run) -> None:

@@ -8,7 +8,7 @@ import click
 
 from opslib.app.catalogue import find_runbook, list_runbooks
 from opslib.app.given import read_given
-from opslib.cli.running import tell_run
+from opslib.cli.running import given_options, headless_options, tell_run
 from opslib.cli.showing import show
 from opslib.cli.story import plain_table
 from opslib.domain.parameters import schema_of
@@ -28,6 +28,8 @@ class _RunCommand(click.Command):
 @click.argument("runbook")
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
 @click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter; may be repeated.")
+@headless_options
+@click.option("--dry-run", is_flag=True, help="Every read, no change: show the plan, and stop before consent.")
 @click.option("--parameters", "is_list", is_flag=True, help="Only list the parameters of RUNBOOK and their defaults.")
 @click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the record goes [runs/].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, the story on error.")
@@ -39,16 +41,19 @@ def run_command(
     *,
     is_list: bool,
     as_json: bool,
+    **options: Any,
 ) -> int:
     """Run RUNBOOK (90-deploy, or just deploy) headless and keep its record.
 
-    Parameters are checked before any host is contacted. The exit code is that of the outcome.
+    Parameters are checked before any host is contacted. The exit code is that of the outcome. The options notify,
+    notify_on, timeout_s and retries may stand in a file of parameters as well.
     """
     name, _ = find_runbook(runbook)
     if is_list:
         _list_parameters(name, as_json=as_json)
         return 0
-    return tell_run(name, read_given(name, files, words), runs_dir=runs_dir, as_json=as_json)
+    given = {**read_given(name, files, words), **given_options(options)}
+    return tell_run(name, given, runs_dir=runs_dir, as_json=as_json)
 
 
 def _list_parameters(runbook: str, *, as_json: bool) -> None:

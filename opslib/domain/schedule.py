@@ -10,8 +10,8 @@ from opslib.domain.states import Value
 from opslib.errors import BadParameter
 
 PREFIX = "opslib-"
-MARK = "# opslib schedule "  # ends a crontab line that is ours
-STOP_S = 60  # for a run that is told to end: its cell, its kernel, its record
+MARK = "# opslib schedule "  # in a crontab: begins the line that holds the schedule, ends those that run it
+STOP_S = 100  # for a run that is told to end: its cell, its kernel, its record
 FACTS = "[X-Opslib]"  # systemd ignores sections whose name begins with X-; `opslib schedule list` reads it
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@+:,./=-]+")
@@ -28,6 +28,7 @@ class Schedule(Value):
     unit: str
     on_calendar: tuple[str, ...] = Field(min_length=1)
     command: tuple[str, ...]
+    notify: tuple[str, ...] = ()  # references of who is told
     when_ended: tuple[str, ...] = ()  # command that tells of a run which could not tell itself (killed, out of memory)
     environment: Mapping[str, str] = {}
     environment_file: str | None = None
@@ -127,6 +128,20 @@ def read_schedule(timer_text: str) -> Schedule | None:
         return None
 
 
+def read_crontab(text: str) -> list[Schedule]:
+    """The schedules that a crontab holds."""
+    found = [line.removeprefix(MARK) for line in text.splitlines() if line.startswith(f"{MARK}{{")]
+    return [Schedule.model_validate_json(line) for line in found]
+
+
+def without_schedule(text: str, name: str) -> str:
+    """A crontab without the lines of one schedule; all others stay as they are."""
+    own = [schedule.model_dump_json() for schedule in read_crontab(text) if schedule.name == name]
+    drop = {f"{MARK}{line}" for line in own}
+    kept = [line for line in text.splitlines() if line not in drop and not line.endswith(f" {MARK}{name}")]
+    return "".join(f"{line}\n" for line in kept)
+
+
 def _command(words: tuple[str, ...]) -> str:
     return " ".join(quoted(word) for word in words)
 
@@ -182,7 +197,7 @@ def render_crontab(schedule: Schedule, lock: str) -> str:
 
     Raises BadParameter for a calendar that cron can't say.
     """
-    lines = []
+    lines = [f"{MARK}{schedule.model_dump_json()}"]
     for expression in schedule.on_calendar:
         times = cron_times(expression)
         if times is None:
