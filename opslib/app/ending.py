@@ -21,21 +21,21 @@ def closed_record(folder: RunFolder, error: BaseException | None, control: Kerne
     if record.outcome is not None:
         return record
     last = record.sections[-1].name if record.sections else "the beginning"
-    during = _running_section(folder)
+    during = running_section(folder)
     if control.stopped_by:
         where = f"during {during}" if during else f"after {last}"
-        return record.interrupted(f"interrupted by {control.stopped_by} {where}; {_left(record, during)}", now)
+        return record.interrupted(f"interrupted by {control.stopped_by} {where}; {left_on_host(record, during)}", now)
     name, sentence = _one_line(error, folder.secrets)
     refused = getattr(opslib.errors, name, OpslibError)
     code = refused.exit_code if isinstance(refused, type) and issubclass(refused, OpslibError) else None
     reason = f"the runbook ended after {last}: {sentence}" if error else f"the runbook ended after {last}, undecided"
     outcome = Outcome(state=State.UNKNOWN, reason=reason)
     if name == "DeadKernelError":
-        return record.interrupted(f"the kernel died after {last}; {_left(record, during)}", now)
+        return record.interrupted(f"the kernel died after {last}; {left_on_host(record, during)}", now)
     return record.finished(outcome, now, exit_code=code)
 
 
-def _running_section(folder: RunFolder) -> str:
+def running_section(folder: RunFolder) -> str:
     """The section that had begun and not ended; "" where none had."""
     begun = ""
     for event in folder.events():
@@ -46,7 +46,7 @@ def _running_section(folder: RunFolder) -> str:
     return begun
 
 
-def _left(record: RunRecord, during: str) -> str:
+def left_on_host(record: RunRecord, during: str) -> str:
     """What an interrupted run leaves on the host, and how it is undone."""
     if record.left:
         return record.left

@@ -13,6 +13,7 @@ from typing import Any
 
 from opslib.app.binding import check_alias
 from opslib.app.catalogue import find_runbook
+from opslib.app.completing import complete_record
 from opslib.app.ending import closed_record
 from opslib.app.kernel import KernelControl, execute_runbook
 from opslib.app.notify import check_places, notify_end, notify_refusal
@@ -23,7 +24,6 @@ from opslib.domain.record import RunRecord, new_record
 from opslib.domain.states import Outcome
 from opslib.errors import Refused
 from opslib.records.folder import RunFolder
-from opslib.records.html import export_html
 from opslib.records.secrets import reference_secrets
 from opslib.records.tail import EventTail
 
@@ -74,7 +74,7 @@ def run_headless(
     record = closed_record(folder, fault, control)
     folder.write_record(record)
     record = _told(options, record, folder, on_event)
-    _export(folder, on_event)
+    complete_record(folder, lambda text: _hand_on([{"kind": "line", "section": "record", "text": text}], on_event))
     assert record.outcome is not None
     return RunResult(record.outcome, folder.path, record.shown_exit_code, record)
 
@@ -178,12 +178,3 @@ def _signals_to(control: KernelControl) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _export(folder: RunFolder, on_event: OnEvent) -> None:
-    """The offline page; that it can't be drawn is told, and is no reason to lose the outcome."""
-    with suppress(FileNotFoundError):
-        try:
-            export_html(folder)
-        except Exception as error:  # noqa: BLE001
-            on_event({"kind": "line", "section": "record", "text": f"the HTML page could not be made: {error}"})

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from opslib.app.catalogue import default_runs_dir
+from opslib.app.completing import complete_record
 from opslib.domain.parameters import validate_parameters
 from opslib.domain.redaction import redact_notebook
 from opslib.errors import OpslibError
 from opslib.hosts.inventory import inventory_path
 from opslib.records.folder import NOTEBOOK_FILE, RunFolder, atomic_write
-from opslib.records.html import export_html
 from opslib.records.secrets import reference_secrets
 from opslib.views.records import record_note
 
@@ -55,7 +55,7 @@ def keep_saved(os_path: str, runs_dir: Path) -> Path | None:
     atomic_write(folder.notebook_path, text.replace(inside, "").encode() + b"\n")
     record = folder.read_record()
     if record is not None and record.is_ended:
-        threading.Thread(target=export_html, args=(folder,), name="opslib-export").start()
+        threading.Thread(target=complete_record, args=(folder,), name="opslib-complete").start()
     return folder.notebook_path
 
 

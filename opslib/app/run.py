@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from opslib.app.binding import open_bound_host
 from opslib.app.catalogue import default_runs_dir
+from opslib.app.door import guard_kernel
 from opslib.app.form import settle_form
 from opslib.app.keeping import show_record_note
 from opslib.domain.actions import Action, frozen_by
@@ -20,6 +21,7 @@ from opslib.domain.states import Outcome, State, Value, worst
 from opslib.errors import UnknownName
 from opslib.hosts.careful import CarefulHost
 from opslib.hosts.open import LOCAL, open_host
+from opslib.records.evidence import redact_again
 from opslib.records.folder import RunFolder
 from opslib.records.operator import operator
 from opslib.records.secrets import reference_secrets
@@ -136,6 +138,7 @@ class Run:
     def finish(self, outcome: Outcome) -> None:
         """Close the record with its outcome, and free what the run held."""
         self.closing.close()
+        redact_again(self.folder)  # of what was learned only later
         stopper = self.results.get(self.stopped_by or "")
         stopper = None if stopper and stopper.is_dry_end else stopper
         code = stopper.exit_code if stopper else None
@@ -165,7 +168,11 @@ def begin_run(runbook: str, namespace: Mapping[str, Any]) -> Run:
         named = (parameters.recorded_host, parameters.recorded_unit, runbook)
         folder = RunFolder.create(default_runs_dir(), *named, started_at, secrets=secrets)
     record = new_record(runbook, parameters, host.settings, started_at=started_at)
-    record = record.model_copy(update={"is_dry_run": bool(os.environ.get("OPSLIB_DRY_RUN"))})
+    guard_kernel(folder)
+    facts: dict[str, Any] = {"is_dry_run": bool(os.environ.get("OPSLIB_DRY_RUN"))}
+    if headless_folder:
+        facts["parent_process_id"] = os.getppid()
+    record = record.model_copy(update=facts)
     folder.write_record(record)
     settle_form(runbook)
     run = Run(parameters, host, folder, record)

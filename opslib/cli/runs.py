@@ -19,6 +19,16 @@ from opslib.records.index import RecordEntry
 # subcommand -> (where it is, what --help says); without one, the records are listed
 SUBCOMMANDS = {
     "show": ("opslib.cli.runs_show:show_command", "One record: its outcome, section by section; --brief for a ticket."),
+    "diff": ("opslib.cli.runs_diff:diff_command", "Two records: what was changed, and what came of it."),
+    "timeline": (
+        "opslib.cli.runs_timeline:timeline_command",
+        "Several records on one time line, each row with its evidence.",
+    ),
+    "incident": (
+        "opslib.cli.runs_incident:incident_command",
+        "A post-mortem's draft of what the records of a ticket say.",
+    ),
+    "verify": ("opslib.cli.runs_verify:verify_command", "Whether records are as they were sealed, and by whom."),
 }
 NEWEST = 20
 
@@ -45,6 +55,8 @@ def runs_command(
     validate_parameters("60-review-runs", wanted)
     place = runs_dir or default_runs_dir()
     found = select_records(place, limit=None, **wanted)
+    if _close_killed(found):
+        found = select_records(place, limit=None, **wanted)
     entries = found if is_all else found[:limit]
     if as_json:
         records = [_document(entry) for entry in entries]
@@ -60,6 +72,16 @@ def runs_command(
         if len(entries) < len(found):
             show(f"{len(entries)} of {len(found)} records; --all lists all", file=sys.stderr)
     return 0
+
+
+def _close_killed(entries: list[RecordEntry]) -> int:
+    """Write the end of the records whose run was killed; nothing is loaded where there is none."""
+    killed = [Path(entry.folder) for entry in entries if entry.status == "interrupted" and entry.ended_at is None]
+    if not killed:
+        return 0
+    from opslib.app.closing import close_killed_runs  # noqa: PLC0415 - brings papermill
+
+    return close_killed_runs(killed)
 
 
 def _document(entry: RecordEntry) -> dict[str, Any]:

@@ -305,12 +305,12 @@ RUNBOOKS: Mapping[str, type[RunParameters]] = {
 
 
 def is_reference(value: str) -> bool:
-    """Whether `value` says where a secret lies (`env:NAME`, `file:PATH`) instead of holding it.
+    """Whether `value` says where a secret lies (`env:NAME`, `file:PATH`, `keyring:SERVICE/NAME`), and holds none.
 
     >>> is_reference("env:HF_TOKEN"), is_reference("file:/etc/hf-token"), is_reference("s3cr3t")
     (True, True, False)
     """
-    return re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[/~][^\x00-\x1f]+", value) is not None
+    return re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[/~][^\x00-\x1f]+|keyring:[^\x00-\x1f]+/[^\x00-\x1f]+", value) is not None
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -4,11 +4,14 @@ import base64
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
+
+MIN_SECRET_LENGTH = 8
+_REFERENCES = ("env:", "file:", "keyring:", "[redacted")
 
 
 class _Pattern(NamedTuple):
@@ -57,6 +60,52 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     return text
 
 
+def redact_known(text: str, secrets: Iterable[str]) -> str:
+    """The text without the known secrets alone: for what was redacted by patterns already."""
+    known = _known(tuple(secrets))
+    return known.sub("[redacted:known]", text) if known is not None else text
+
+
+def named_secrets(text: str) -> tuple[str, ...]:
+    """The values that a text itself says are secret: those of `Environment=` in a unit, and of flags as `--api-key`.
+
+    >>> named_secrets('Environment="HF_TOKEN=abcdefgh" PORT=8000')
+    ('abcdefgh',)
+    """
+    found = []
+    if "Environment=" in text:
+        rows = re.findall(r"(?m)(?<![A-Za-z])Environment=(.{1,8192})$", text)
+        found = [value for row in rows for value in file_secrets("\n".join(_assignments(row)))]
+    flags = next(pattern.regex for pattern in _table().patterns if pattern.kind == "flag")
+    found += [match["secret"] for match in flags.finditer(text) if len(match["secret"]) >= MIN_SECRET_LENGTH]
+    return tuple(dict.fromkeys(found))
+
+
+def file_secrets(text: str) -> tuple[str, ...]:
+    """The values of an environment file's variables whose names say secret; paths and short values are left out."""
+    pairs = (line.strip().partition("=") for line in text.splitlines())
+    plain = ((name.strip(), value.strip().strip("\"'")) for name, _, value in pairs)
+    return tuple(value for name, value in plain if says_secret(name) and is_worth_hiding(value))
+
+
+def is_worth_hiding(value: str) -> bool:
+    """Whether a value under a name that says secret is one: not a switch, a number, a path or a reference.
+
+    A shorter one would be found everywhere.
+    """
+    return len(value) >= MIN_SECRET_LENGTH and not value.startswith(
+        ("/", "~", "env:", "file:", "keyring:", "[redacted")
+    )
+
+
+def _assignments(row: str) -> Iterator[str]:
+    """The words of an `Environment=` line; systemd's quotes around a whole assignment are taken off."""
+    for quoted, bare in re.findall(
+        r"""["']([A-Za-z_]\w{0,200}=[^"']{0,4096})["']|([A-Za-z_]\w{0,200}=\S{0,4096})""", row
+    ):
+        yield quoted or bare
+
+
 def redact_value(value: Any, secrets: Iterable[str] = ()) -> Any:
     """A nested JSON value with its texts redacted; the value of a key that says secret goes whole, unless a reference.
 
@@ -85,7 +134,12 @@ def _redact_value(value: Any, secrets: tuple[str, ...]) -> Any:
 
 
 def _redact_named(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
-    if isinstance(value, str) and value and says_secret(key) and not value.startswith(("env:", "file:", "[redacted")):
+    if (
+        isinstance(value, str)
+        and value
+        and says_secret(key)
+        and not value.startswith(("env:", "file:", "keyring:", "[redacted"))
+    ):
         return "[redacted:named]"
     return _redact_value(value, secrets)
 

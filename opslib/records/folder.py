@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from opslib.domain.record import RunRecord
-from opslib.domain.redaction import redact, redact_value
+from opslib.domain.redaction import named_secrets, redact, redact_value
 from opslib.errors import CouldNotFindOut, Refused, UnknownName, reason_of
 from opslib.records.operator import operator, versions
 from opslib.records.secrets import environment_secrets
@@ -78,17 +78,21 @@ class RunFolder:
 
     def write_json(self, name: str, value: object) -> Path:
         """Write a JSON file, redacted."""
-        text = json.dumps(redact_value(value, self.secrets), indent=2, ensure_ascii=False, default=str)
+        value = json.loads(json.dumps(value, ensure_ascii=False, default=str))
+        text = json.dumps(redact_value(value, self.secrets), indent=2, ensure_ascii=False)
         return self._write(name, text.encode() + b"\n")
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file, redacted."""
+        self.learn(text)
         return self._write(name, redact(text, self.secrets).encode("utf-8", "replace"))
 
     def add_evidence(self, name: str, content: bytes, start: str = "") -> Path:
         """Keep evidence under `evidence/`, that of one start in a folder of its own; what is text is redacted."""
         with suppress(UnicodeDecodeError):
-            content = redact(content.decode("utf-8"), self.secrets).encode()
+            text = content.decode("utf-8")
+            self.learn(text)
+            content = redact(text, self.secrets).encode()
         return self._write("/".join(filter(None, (EVIDENCE_DIR, safe_name(start), safe_name(name)))), content)
 
     def append_event(self, event: Mapping[str, Any]) -> None:
@@ -111,6 +115,10 @@ class RunFolder:
     def add_secrets(self, secrets: Iterable[str]) -> None:
         """Make more values known as secret from now on."""
         self.secrets = tuple(dict.fromkeys((*self.secrets, *filter(None, secrets))))
+
+    def learn(self, *texts: str) -> None:
+        """Make known as secret what texts themselves say is one (a unit's environment, a key given by a flag)."""
+        self.add_secrets(secret for text in texts for secret in named_secrets(text))
 
     def write_record(self, record: RunRecord) -> Path:
         """Replace `record.json`; who runs it, where and in which process is filled in where it is missing."""

@@ -25,13 +25,18 @@ _ANSI = {
 
 
 def export_html(folder: RunFolder) -> Path:
-    """Write `record.html` from the folder's notebook and record; raises CouldNotFindOut without a notebook."""
+    """Write `record.html` from the folder's notebook and record; raises CouldNotFindOut where there is neither.
+
+    A run that was killed before its first save has no notebook: its page has the record's facts alone.
+    """
+    record = folder.read_record()
     try:
-        text = folder.notebook_path.read_text("utf-8")
+        notebook = nbformat.reads(folder.notebook_path.read_text("utf-8"), as_version=4)  # type: ignore[no-untyped-call]
     except FileNotFoundError:
-        raise CouldNotFindOut(f"{folder.path} holds no {NOTEBOOK_FILE}") from None
-    notebook = nbformat.reads(text, as_version=4)  # type: ignore[no-untyped-call]
-    return folder.write_text(HTML_FILE, render_html(notebook, folder.read_record()))
+        if record is None:
+            raise CouldNotFindOut(f"{folder.path} holds no {NOTEBOOK_FILE}") from None
+        notebook = nbformat.v4.new_notebook()
+    return folder.write_text(HTML_FILE, render_html(notebook, record))
 
 
 def render_html(notebook: nbformat.NotebookNode, record: RunRecord | None) -> str:

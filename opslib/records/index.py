@@ -5,7 +5,6 @@ that may be deleted at any time. A damaged one is made anew; where it can't be w
 """
 
 import os
-import socket
 from datetime import datetime
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from opslib.domain.record import RunRecord
 from opslib.domain.run_facts import cause_of, cured_by, has_come_up
 from opslib.domain.states import Value
 from opslib.errors import OpslibError
+from opslib.records.alive import is_alive
 from opslib.records.folder import RECORD_FILE, RunFolder
 from opslib.records.index_cache import IndexCache, Stamp
 
@@ -119,19 +119,6 @@ def _entry_of(record: RunRecord, folder: str) -> RecordEntry:
 def _as_it_is(entry: RecordEntry, folder: str) -> RecordEntry:
     """The entry under the folder's name of now; a run that was running is asked whether it still is."""
     changed: dict[str, object] = {} if entry.folder == folder else {"folder": folder}
-    if entry.status == "running" and not _is_alive(entry.controller, entry.process_id):
+    if entry.status == "running" and not is_alive(entry.controller, entry.process_id, entry.started_at):
         changed |= {"status": "interrupted", "reason": f"its process is gone; last answer: {entry.last_section}"}
     return entry.model_copy(update=changed) if changed else entry
-
-
-def _is_alive(controller: str, process_id: int | None) -> bool:
-    """Whether the run's process may still be there; that of another machine can't be asked and counts as alive."""
-    if controller and controller != socket.gethostname():
-        return True
-    try:
-        os.kill(process_id or -1, 0) if process_id else None
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return process_id is not None

@@ -2,27 +2,48 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from opslib.domain.redaction import says_secret
+from opslib.domain.redaction import is_worth_hiding, says_secret
 from opslib.errors import BadParameter, reason_of
-
-MIN_SECRET_LENGTH = 8  # a shorter value of the environment is a switch or a number, and would be found everywhere
 
 
 def resolve_reference(reference: str) -> str:
-    """The value behind `env:NAME` or `file:PATH` (surrounding white space dropped); raises BadParameter without one."""
+    """The value behind `env:NAME`, `file:PATH` (white space around it dropped) or `keyring:SERVICE/NAME`.
+
+    Raises BadParameter where there is none, and for a keyring where the package `keyring` is not installed.
+    """
     kind, _, place = reference.partition(":")
     if kind == "env":
-        value = os.environ.get(place, "")
+        value, without = os.environ.get(place, ""), "no such variable is set"
+    elif kind == "keyring":
+        value, without = _from_keyring(reference, place), "the keyring holds no such password"
     else:
-        try:
-            value = Path(place).expanduser().read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadParameter(f"{reference}: the file can't be read: {reason_of(error)}") from error
+        value, without = _from_file(reference, place), "the file is empty"
     if not value:
-        raise BadParameter(f"{reference}: {'no such variable is set' if kind == 'env' else 'the file is empty'}")
+        raise BadParameter(f"{reference}: {without}")
     return value
+
+
+def _from_file(reference: str, place: str) -> str:
+    try:
+        return Path(place).expanduser().read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadParameter(f"{reference}: the file can't be read: {reason_of(error)}") from error
+
+
+def _from_keyring(reference: str, place: str) -> str:
+    try:
+        keyring: Any = import_module("keyring")
+    except ImportError:
+        raise BadParameter(f"{reference}: the package keyring is not installed; give env:NAME or file:PATH") from None
+    service, _, name = place.rpartition("/")
+    try:
+        return keyring.get_password(service, name) or ""
+    except Exception as error:  # each backend has its own
+        raise BadParameter(f"{reference}: the keyring gives nothing: {reason_of(error)}") from error
 
 
 def reference_secrets(references: Iterable[str]) -> tuple[str, ...]:
@@ -44,8 +65,4 @@ def environment_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
     >>> environment_secrets({"HF_TOKEN": "abcdefgh", "SSH_KEY": "/home/x/.ssh/id", "N_TOKEN": "4", "HOME": "/home/x"})
     ('abcdefgh',)
     """
-    return tuple(
-        value
-        for name, value in environment.items()
-        if says_secret(name) and len(value) >= MIN_SECRET_LENGTH and not value.startswith(("/", "~"))
-    )
+    return tuple(value for name, value in environment.items() if says_secret(name) and is_worth_hiding(value))

@@ -77,6 +77,7 @@ def test_parameters_reach_the_notebook_and_events_the_caller(run):
         "notebook.ipynb",
         "record.html",
         "record.json",
+        "seal.json",
     ]
     assert "it is so" in (result.folder / "record.html").read_text()
 
@@ -238,7 +239,7 @@ def test_record_names_no_place_of_this_machine(run, tmp_path):
     """Where the runbook was read and the record was written is in no file of it: it may be passed on."""
     result = run(RECORD + FINISH % "OK" + "folder = None")
     files = [path for path in result.folder.rglob("*") if path.is_file()]
-    assert result.folder / "notebook.ipynb" in files
+    assert {"notebook.ipynb", "record.html", "seal.json"} <= {path.name for path in files}
     assert not [path.name for path in files if str(tmp_path).encode() in path.read_bytes()]
 
 

@@ -16,7 +16,7 @@ from opslib.records import index
 from opslib.records.folder import RunFolder
 from opslib.records.index import INDEX_FILE, list_records
 
-NOW = datetime(2026, 11, 29, 18, 15, 3, tzinfo=UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)
 
 
 def make(runs_dir, minutes: int = 0, **changes) -> RunFolder:

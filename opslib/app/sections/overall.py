@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from opslib.app.drill import is_drill
+from opslib.app.learning import learn_host_secrets
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
 from opslib.domain.states import Outcome, State
@@ -18,6 +19,7 @@ def identify(run: Run) -> Answer:
     """Who answers under this alias, before anything else is asked."""
     asked_at = datetime.now(UTC)
     who = gather_identity(run.host)
+    learn_host_secrets(run)
     clock = clock_between(asked_at, who.asked_at, datetime.now(UTC))
     run.answers["identity"] = who
     run.record = run.record.model_copy(update={"answered": who.model_dump(mode="json"), "clock": clock})
