@@ -1,0 +1,70 @@
+"""What every verb that changes a host shares: the change is shown, consented to, and done under the unit's lock."""
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import click
+
+from opslib.app.binding import check_alias, open_bound_host
+from opslib.app.sections.install import shown_diff
+from opslib.cli.showing import show
+from opslib.domain.host import Host
+from opslib.domain.lock import LockHolder
+from opslib.domain.plans import Plan
+from opslib.errors import ConsentMissing
+from opslib.workflow.lock import hold_lock
+
+yes_option = click.option("--yes", "is_yes", is_flag=True, help="Do it without asking; it is shown all the same.")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+
+
+@contextmanager
+def bound(alias: str) -> Iterator[Host]:
+    """The host behind an alias, closed at the end; raises UnknownName before anything is contacted."""
+    check_alias(alias)
+    opened = open_bound_host(alias)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@contextmanager
+def at_work(host: Host, unit: str, verb: str) -> Iterator[None]:
+    """The unit's lock on its host while the verb changes it; raises LockHeld, naming who has it."""
+    holder = LockHolder(
+        user=getpass.getuser(),
+        controller=socket.gethostname(),
+        process_id=os.getpid(),
+        runbook=verb,
+        since=datetime.now(UTC),
+    )
+    with hold_lock(host, unit, holder, on_change=tell):
+        yield
+
+
+def agree(host: Host, plans: Sequence[Plan], *, is_yes: bool) -> None:
+    """Show what would be done, and ask; raises ConsentMissing where nobody agrees or nobody is there to ask."""
+    for plan in plans:
+        tell(f"{host.settings.alias}: {plan.title}")
+        for number, step in enumerate(plan.steps, 1):
+            command = f"  [{' '.join(step.command)}]" if step.command else ""
+            tell(f"  {number}. {step.title}{command}")
+        if diff := shown_diff(plan):
+            tell(diff.rstrip("\n"))
+    if is_yes or host.settings.is_rehearsal or not any(plan.steps for plan in plans):
+        return
+    if not sys.stdin.isatty():
+        raise ConsentMissing("nobody is there to ask", host=host.settings.alias, hint="pass --yes to do what is shown")
+    if not click.confirm(f"Do this on {host.settings.alias}?", err=True):
+        raise ConsentMissing("the operator did not consent", host=host.settings.alias)
+
+
+def tell(text: str) -> None:
+    """One line of progress, on standard error."""
+    show(text, file=sys.stderr)

@@ -1,0 +1,113 @@
+"""A unit's life by the command line, on the rehearsal host and on a real Debian: what each verb does is asked again."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from opslib.cli.main import call
+from opslib.domain.host import Host, HostSettings
+from opslib.rehearsal.server import start_rehearsal
+from opslib.workflow.install import apply_plan, plan_install, unit_text_for
+from tests.conftest import opened
+from tests.rig.scenario import scenario_host
+from tests.rig.skip import or_skip
+
+UNIT = "vllm-minimax"
+FLAGS = "--port 8000 --tensor-parallel-size 4 --gpu-memory-utilization 0.95 --max-model-len 131072"
+KINDS = ["rehearsal", pytest.param("realhost", marks=pytest.mark.realhost)]
+
+
+def unit_text(host: Host, flags: str = FLAGS, *, unit: str = UNIT) -> str:
+    """The kit's unit on this host."""
+    model = f"{host.settings.models_dir}/minimax-m2-230b-fp8"
+    return unit_text_for(
+        host, unit=unit, model_path=model, flags=flags.split(), gpus=[0, 1, 2, 3], required_free_gib=60, wait_s=20
+    )
+
+
+def write_inventory(
+    directory: Path, settings: HostSettings, monkeypatch: pytest.MonkeyPatch, **changes: object
+) -> None:
+    """A hosts.toml that names the host `a`, and is found."""
+    fields = {**settings.model_dump(exclude={"alias"}, exclude_none=True, exclude_defaults=True), **changes}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if name != "is_rehearsal"]
+    (directory / "hosts.toml").write_text("[hosts.a]\n" + "\n".join(lines) + "\n")
+    monkeypatch.setenv("OPSLIB_HOSTS", str(directory / "hosts.toml"))
+
+
+@contextmanager
+def served_host(kind: str, scenario: str = "healthy") -> Iterator[HostSettings]:
+    """A host with the stand-in engine, in the state of the scenario."""
+    if kind == "rehearsal":
+        with start_rehearsal(scenario) as rehearsal:
+            yield rehearsal.settings
+    else:
+        with or_skip(scenario_host(scenario)) as settings:
+            yield settings
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def settings(request: pytest.FixtureRequest) -> Iterator[HostSettings]:
+    """Each kind of host in turn, with the unit installed."""
+    with served_host(request.param) as found:
+        with opened(found) as host:
+            text = unit_text(host, f"{FLAGS} --max-num-seqs 256")
+            assert apply_plan(host, plan_install(host, unit=UNIT, unit_text=text)).state == "ok"
+        yield found
+
+
+@pytest.fixture
+def opslib(settings, tmp_path, monkeypatch, capsys):
+    """A command line on the host `a`: the exit code, and the document where --json was given."""
+    write_inventory(tmp_path, settings, monkeypatch)
+
+    def run(words: str) -> tuple[int, dict]:
+        code = call(words.split())
+        out = capsys.readouterr().out
+        return code, json.loads(out) if "--json" in words else {"text": out}
+
+    return run
+
+
+def states(document: dict) -> dict[str, str]:
+    """The checks of a report by name."""
+    return {check["name"]: check["state"] for check in document["checks"]}
+
+
+def test_a_life_of_one_unit(settings, opslib) -> None:
+    """Nothing without consent; each verb does what it says, proved by asking again; a file that changed is told."""
+    assert opslib(f"lint a {UNIT} --json")[1]["state"] == "ok"
+    assert opslib(f"start a {UNIT}")[0] == 4
+    assert opslib(f"status a {UNIT} --json")[1]["seen"]["status"]["active_state"] == "inactive"
+    code, started = opslib(f"start a {UNIT} --yes --json")
+    assert code == 0
+    proven = {"ready": "ok", "new-invocation": "ok", "answering-process": "ok", "running-flags": "ok"}
+    assert states(started) == proven
+    code, look = opslib(f"status a {UNIT} --json")
+    assert (code, look["seen"]["status"]["active_state"], look["flags"]["state"]) == (0, "active", "ok")
+    assert "GPU 3" in look["gpu_memory"]
+    with opened(settings) as host:
+        changed = plan_install(host, unit=UNIT, unit_text=unit_text(host, f"{FLAGS} --max-num-seqs 128"))
+        assert apply_plan(host, changed).state == "ok"
+    code, told = opslib(f"status a {UNIT} --json")
+    assert (code, told["flags"]["summary"][-3:]) == (1, "128")
+    assert states(opslib(f"restart a {UNIT} --yes --json")[1]) == proven
+    code, again = opslib(f"status a {UNIT} --json")
+    assert (code, again["flags"]["state"]) == (0, "ok")
+    assert again["seen"]["status"]["invocation_id"] not in {look["seen"]["status"]["invocation_id"], ""}
+    code, drained = opslib(f"drain a {UNIT} --yes --json")
+    assert (code, states(drained)) == (0, {"drained": "ok", "stopped": "ok", "gpu-memory-released": "ok"})
+    assert "GPU 0: " in drained["summary"]
+    assert opslib(f"stop a {UNIT} --yes --json")[0] == 0
+    code, entries = opslib(f"logs a {UNIT} --json --lines 400")
+    assert any("Application startup complete" in entry["message"] for entry in entries["entries"])
+    assert opslib(f"logs a {UNIT} --json --current --since 1h")[0] == 0
+
+
+def test_an_unknown_unit_is_refused(opslib) -> None:
+    """No verb does anything to a unit that systemd doesn't know."""
+    for verb in ("start", "stop", "restart", "drain"):
+        assert opslib(f"{verb} a opslib-never-there --yes")[0] == 4
