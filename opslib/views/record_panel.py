@@ -1,8 +1,9 @@
 """One record on a screen: how it ended, who ran what when, and what each section answered."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
-from opslib.domain.record import RunRecord
+from opslib.domain.record import RunRecord, SectionRecord
 from opslib.domain.states import State
 from opslib.views.records import shortened
 from opslib.views.shown import Shown
@@ -10,31 +11,27 @@ from opslib.views.tables import table, text_table
 from opslib.views.theme import headline, note, state_text
 
 COLUMNS = ("at (UTC)", "s", "section", "state", "answer")
-_LONGEST = 200
+_LONGEST = 200  # characters of an answer in a table
+_BESIDES = 48  # columns of text that the other cells take
 
 
-def record_panel(record: RunRecord, *, name: str, files: Sequence[str] = ()) -> Shown:
+def record_panel(record: RunRecord, *, name: str, files: Sequence[str] = (), width: int = 100) -> Shown:
     """How the run ended, its facts and its sections; `files` are those of the record folder."""
     state = record.outcome.state if record.outcome else State.UNKNOWN
     reason = record.outcome.reason if record.outcome else f"{record.status}, no outcome yet"
-    rows = [
-        (
-            f"{section.started_at:%H:%M:%S}",
-            f"{section.duration_s:,.1f}",
-            section.name,
-            section.state,
-            shortened(section.summary, _LONGEST),
-        )
-        for section in record.sections
-    ]
-    facts = [(what, text) for what, text in (*_facts(record), ("record", name)) if text]
-    if files:
-        facts.append(("files", ", ".join(files)))
-    lines = [f"{state_text(state)}  {record.runbook}: {reason}", ""]
-    lines += [f"{what:<9} {text}" for what, text in facts]
-    lines += ["", text_table(rows, COLUMNS)] if rows else []
+    facts = [(what, text) for what, text in (*_facts(record), ("record", name), ("files", ", ".join(files))) if text]
+    lines = textwrap.wrap(f"{state_text(state)}  {record.runbook}: {reason}", width, break_on_hyphens=False)
+    lines += ["", *(f"{what:<9} {text}" for what, text in facts)]
+    if record.sections:
+        lines += ["", text_table([_row(section, width - _BESIDES) for section in record.sections], COLUMNS)]
     html = headline(state, reason, host=record.host) + "".join(note(f"{what}: {text}") for what, text in facts)
+    rows = [_row(section, _LONGEST) for section in record.sections]
     return Shown(html + (table(rows, COLUMNS) if rows else ""), "\n".join(lines))
+
+
+def _row(section: SectionRecord, longest: int) -> tuple[object, ...]:
+    begun, answer = f"{section.started_at:%H:%M:%S}", shortened(section.summary, longest)
+    return begun, f"{section.duration_s:,.1f}", section.name, section.state, answer
 
 
 def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
