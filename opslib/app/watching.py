@@ -2,22 +2,29 @@
 
 import time
 from collections import deque
+from contextlib import suppress
 
+from opslib.app.launch_history import read_durations
 from opslib.app.live import iterate
 from opslib.app.run import Run
 from opslib.app.screen import Screen
 from opslib.domain.engine_figures import EngineFigures, read_figures
 from opslib.domain.facts.gpu import Gpu
 from opslib.domain.facts.journal import JournalEntry
-from opslib.domain.launch import JournalSeen, LaunchState, LaunchStatus
+from opslib.domain.launch_events import JournalSeen, event_document
+from opslib.domain.launch_record import LaunchUpdate, WatchHead
+from opslib.domain.launch_status import LaunchState, LaunchStatus, answer_words
 from opslib.domain.states import State
+from opslib.errors import CouldNotFindOut
+from opslib.records.watch_file import WatchFile
 from opslib.views.launch import N_JOURNAL_LINES, launch_panel
 from opslib.views.shown import Shown
-from opslib.workflow.launch import LaunchUpdate, Start, watch_launch
+from opslib.workflow.launch import Start, watch_launch
 
 GIB = 2**30
 _QUARTER = 25
 _ROUTE = "] Route: /"  # dozens of lines, a path each, would push out what the engine said before
+_AS_IT_IS = frozenset({"state", "guard", "exit", "note"})
 _REFRESH_S = 0.25  # a panel is repainted at most this often; its last state always
 
 STATES = {
@@ -35,6 +42,8 @@ class LaunchPanel:
     def __init__(self, run: Run, section: str) -> None:
         self._run = run
         self._section = section
+        self._file = WatchFile(run.folder.path / f"watch-{section}.jsonl", secrets=run.folder.secrets)
+        self._file_problem = ""
         self._journal: deque[str] = deque(maxlen=N_JOURNAL_LINES)
         self._messages: list[str] = []  # of this invocation, whole
         self._screen = Screen()
@@ -43,18 +52,28 @@ class LaunchPanel:
         self.timeline: list[tuple[float, str]] = []
         self.status: LaunchStatus | None = None
 
+    def begin(self, head: WatchHead) -> None:
+        """Write down what a replay needs before the first event."""
+        self._file.append(head.model_dump(mode="json", exclude_defaults=True) | {"event": "begin"})
+
     def take(self, update: LaunchUpdate) -> None:
         """Take one update in: to the record what changed, to the screen the whole picture."""
         self.status = update.status
+        self._file.append(event_document(update.event))
+        if self._file.problem and self._file.problem != self._file_problem:
+            self._tell(update.status, f"warning: {self._file.problem}")
+        self._file_problem = self._file.problem
         if isinstance(update.event, JournalSeen):
             self._take_entry(update.event.entry)
         for change in update.changes:
             if change.what == "phase":
                 self._remember_phase(update.status)
-            elif change.what not in {"invocation", "crash"}:
-                text = change.text if change.what in {"state", "guard"} else f"{change.what}: {change.text}"
+            elif change.what not in {"invocation", "crash"} and change.text:
+                text = change.text if change.what in _AS_IT_IS else f"{change.what}: {change.text}"
                 self._remember(update.status, text)
         is_final = update.status.state.is_final
+        if is_final:
+            self._file.flush()
         if is_final or time.monotonic() - self._painted_at > _REFRESH_S:
             self._paint()
 
@@ -71,8 +90,12 @@ class LaunchPanel:
         return read_figures(self._messages)
 
     def _remember(self, status: LaunchStatus, text: str) -> None:
-        self._run.tell("line", text, section=self._section, elapsed_s=round(status.elapsed_s, 1))
+        self._tell(status, text)
         self.timeline.append((status.elapsed_s, text))
+
+    def _tell(self, status: LaunchStatus, text: str) -> None:
+        with suppress(CouldNotFindOut):  # a full disk ends no watch; the watch's own file says so and catches up
+            self._run.tell("line", text, section=self._section, elapsed_s=round(status.elapsed_s, 1))
 
     def _remember_phase(self, status: LaunchStatus) -> None:
         """A new phase is a line of the timeline; its progress is told in quarters."""
@@ -84,7 +107,8 @@ class LaunchPanel:
             self._phase = (status.phase.id, 0)
         elif quarter > self._phase[1]:
             self._phase = (status.phase.id, quarter)
-            self._run.tell("progress", _phase(status), section=self._section, elapsed_s=round(status.elapsed_s, 1))
+            with suppress(CouldNotFindOut):
+                self._run.tell("progress", _phase(status), section=self._section, elapsed_s=round(status.elapsed_s, 1))
 
     def shown(self) -> Shown:
         """The picture as it stands."""
@@ -123,6 +147,8 @@ async def watch(run: Run, section: str, start: Start) -> tuple[LaunchStatus, Lau
             start=start,
             stall_s=parameters.stall_s,
             has_gpus=bool(parameters.gpus),
+            earlier=read_durations(run.folder.path.parent, run.alias, parameters.unit),
+            on_begin=panel.begin,
         )
     )
     async for update in updates:
@@ -142,6 +168,7 @@ def _signals(status: LaunchStatus) -> list[tuple[str, str]]:
     rows = [
         ("systemd", f"{status.active_state} ({status.sub_state})" if status.active_state else "not asked yet"),
         ("/health", health),
+        *([("answer", words)] if (words := answer_words(status.answer)) else []),
         ("phase", status.waiting_words or _phase(status)),
         ("restarts", str(status.n_restarts)),
         ("invocation", status.invocation_id or "-"),

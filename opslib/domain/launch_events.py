@@ -1,31 +1,21 @@
-"""What is seen of a launch, and what is known about it: events, status, changes."""
+"""What is seen of a launch, and how a watch's events are written down and read back."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from enum import StrEnum
+from typing import Any
 
-from opslib.domain.engine_log import Phase
 from opslib.domain.facts.gpu import Gpu
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.states import Value
 
 
-class LaunchState(StrEnum):
-    """Where a launch stands; all but *starting*, *restarting*, *stalled* and *unreachable* end the watch."""
+class HostHello(Value):
+    """The watching program has begun: which boot of the host, and its two clocks."""
 
-    STARTING = "starting"
-    RESTARTING = "restarting"  # systemd waits to start it again, and this watch has seen no crash
-    STALLED = "stalled"  # no new line for long; may be a silent compilation
-    UNREACHABLE = "unreachable"  # the link is lost: unknown, not failed
-    READY = "ready"
-    CRASHED = "crashed"
-    FAILED = "failed"
-    TIMED_OUT = "timed_out"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing more is waited for."""
-        return self in {LaunchState.READY, LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT}
+    at: datetime
+    boot_id: str = ""
+    monotonic_s: float | None = None
 
 
 class JournalSeen(Value):
@@ -40,6 +30,25 @@ class HealthSeen(Value):
 
     at: datetime
     status_code: int | None
+    latency_ms: float | None = None
+    port: int | None = None
+
+
+class AnswerSeen(Value):
+    """The engine was asked for one real answer: what kind it gave, or what was the matter.
+
+    A kind of "none" says that no engine was recognised. `is_ours`: whether the unit's own processes listen on the
+    port, None where that can't be told.
+    """
+
+    at: datetime
+    pid: int
+    kind: str = ""
+    model: str = ""
+    latency_ms: float | None = None
+    is_ours: bool | None = None
+    problem: str = ""
+    path: str = ""
 
 
 class UnitSeen(Value):
@@ -49,17 +58,43 @@ class UnitSeen(Value):
     status: UnitStatus
 
 
+class ExitSeen(Value):
+    """The main process has ended; why is not known yet."""
+
+    at: datetime
+    pid: int
+
+
 class GpuSeen(Value):
     """GPU memory was asked."""
 
     at: datetime
     gpus: tuple[Gpu, ...]
+    utilization: tuple[int, ...] = ()  # percent, in the order of `gpus`
 
 
 class TickSeen(Value):
-    """Nothing changed on the host, and the link works."""
+    """The link works; what the unit's processes have used so far, where that may be known."""
 
     at: datetime
+    monotonic_s: float | None = None
+    cpu_s: float | None = None
+    read_bytes: int | None = None
+    health_ms: float | None = None
+
+
+class ProblemSeen(Value):
+    """Something of the watch itself did not work as it should."""
+
+    at: datetime
+    text: str
+
+
+class JournalGap(Value):
+    """Entries of the unit are missing from what was read: rotated away, or never stored."""
+
+    at: datetime
+    text: str
 
 
 class LinkLost(Value):
@@ -75,96 +110,57 @@ class DeadlineReached(Value):
     at: datetime
 
 
-LaunchEvent = JournalSeen | HealthSeen | UnitSeen | GpuSeen | TickSeen | LinkLost | DeadlineReached
-
-
-class Crash(Value):
-    """A start that ended: which invocation, how it was noticed, when it died and when that was seen."""
-
-    invocation_id: str
-    noticed_by: str  # "journal" | "n_restarts" | "invocation_id" | "sub_state" | "active_state"
-    text: str
-    seen_at: datetime
-    died_at: datetime | None = None
-    exit_status: str = ""  # as systemd writes it: "exited, status=1/FAILURE"
-
-
-class LaunchChange(Value):
-    """One thing that became different, for a timeline."""
+class Aborted(Value):
+    """The operator ended the watch; the unit goes on."""
 
     at: datetime
-    what: str  # "state" | "guard" | "phase" | "health" | "unit" | "invocation" | "restarts" | "crash" | "link"
-    text: str
-
-
-class LaunchStatus(Value):
-    """All that is known about a launch at `at`."""
-
-    state: LaunchState = LaunchState.STARTING
     reason: str = ""
-    since: datetime
-    at: datetime
-    phase: Phase | None = None
-    percent: int | None = None
-    invocation_id: str = ""
-    n_restarts: int = 0
-    active_state: str = ""
-    sub_state: str = ""
-    result: str = ""
-    main_pid: int = 0
-    health_status_code: int | None = None
-    gpus: tuple[Gpu, ...] = ()
-    last_line: str = ""
-    last_line_at: datetime | None = None
-    last_heard_at: datetime
-    waiting_for: str = ""  # what the unit's guard waits for before the engine is started
-    n_links_lost: int = 0
-    unheard_s: float = 0.0  # how long the host could not be heard, in all
-    cursor: str = ""
-    crash: Crash | None = None
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the launch began."""
-        return (self.at - self.since).total_seconds()
-
-    @property
-    def waiting_words(self) -> str:
-        """What an operator reads while ExecStartPre waits; "" when it doesn't."""
-        return f"activating, waiting for GPU memory held by {self.waiting_for}" if self.waiting_for else ""
-
-    @property
-    def quiet_s(self) -> float:
-        """Seconds since the engine last told something new."""
-        return (self.at - (self.last_line_at or self.since)).total_seconds()
 
 
-def status_changes(before: LaunchStatus, after: LaunchStatus) -> tuple[LaunchChange, ...]:
-    """What differs between two statuses, in the order an operator reads."""
-    pairs = (
-        ("unit", (before.active_state, before.sub_state), (after.active_state, after.sub_state)),
-        ("invocation", before.invocation_id, after.invocation_id),
-        ("restarts", before.n_restarts, after.n_restarts),
-        ("health", before.health_status_code, after.health_status_code),
-        ("guard", before.waiting_for, after.waiting_for),
-        ("phase", before.phase, after.phase),
-        ("crash", before.crash, after.crash),
-        ("state", before.state, after.state),
-    )
-    return tuple(
-        LaunchChange(at=after.at, what=what, text=_words(what, after)) for what, old, new in pairs if old != new
-    )
+LaunchEvent = (
+    HostHello
+    | JournalSeen
+    | HealthSeen
+    | AnswerSeen
+    | UnitSeen
+    | ExitSeen
+    | GpuSeen
+    | TickSeen
+    | ProblemSeen
+    | JournalGap
+    | LinkLost
+    | DeadlineReached
+    | Aborted
+)
+_KINDS: dict[str, type[Value]] = {
+    "hello": HostHello,
+    "journal": JournalSeen,
+    "health": HealthSeen,
+    "answer": AnswerSeen,
+    "unit": UnitSeen,
+    "exit": ExitSeen,
+    "gpu": GpuSeen,
+    "tick": TickSeen,
+    "problem": ProblemSeen,
+    "gap": JournalGap,
+    "link_lost": LinkLost,
+    "deadline": DeadlineReached,
+    "aborted": Aborted,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-def _words(what: str, status: LaunchStatus) -> str:
-    title = status.phase.title if status.phase else ""
-    return {
-        "unit": f"{status.active_state} ({status.sub_state})",
-        "invocation": status.invocation_id,
-        "restarts": str(status.n_restarts),
-        "health": "closed" if status.health_status_code is None else str(status.health_status_code),
-        "guard": status.waiting_words or "the GPU guard waits no longer",
-        "phase": title if status.percent is None else f"{title} {status.percent} %",
-        "crash": status.crash.text if status.crash else "",
-        "state": f"{status.state}: {status.reason}".rstrip(": "),
-    }[what]
+def event_document(event: LaunchEvent) -> dict[str, Any]:
+    """The event as one JSON object; what is at its default is left out."""
+    return {"event": _NAMES[type(event)], **event.model_dump(mode="json", exclude_defaults=True)}
+
+
+def parse_event(document: Mapping[str, Any]) -> LaunchEvent | None:
+    """The event that `event_document` wrote, None for anything else (a newer kit may write more)."""
+    kind = _KINDS.get(str(document.get("event")))
+    if kind is None:
+        return None
+    try:
+        return kind.model_validate({name: value for name, value in document.items() if name in kind.model_fields})  # type: ignore[return-value]
+    except ValueError:
+        return None

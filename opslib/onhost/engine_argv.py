@@ -54,19 +54,19 @@ def read_engine_arguments(argv: List[str]) -> Optional[EngineArguments]:
     kind = engine_of(" ".join(argv))
     if kind is None:
         return None
-    port = _value(argv, ("--port",))
-    published = _value(argv, ("-p", "--publish")).split(":")[0]  # a container: host port before container port
+    port = flag_value(argv, ("--port",))
+    published = flag_value(argv, ("-p", "--publish")).split(":")[0]  # a container: host port before container port
     number = port if port.isdigit() else published if published.isdigit() else ""
-    address = _value(argv, ("--host", "--hostname"))
+    address = flag_value(argv, ("--host", "--hostname"))
     return EngineArguments(
         kind=kind,
-        model=_value(argv, kind.model_flags) or _positional(argv, kind),
+        model=flag_value(argv, kind.model_flags) or _positional(argv, kind),
         port=int(number) if number else kind.default_port,
         address="" if address in _ANY_ADDRESS else address,
     )
 
 
-def _value(argv: List[str], flags: Tuple[str, ...]) -> str:
+def flag_value(argv: List[str], flags: Tuple[str, ...]) -> str:
     """The last value of any of these flags, given as two words or with an equals sign."""
     found = ""
     for at, word in enumerate(argv):

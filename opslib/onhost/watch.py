@@ -1,137 +1,195 @@
-"""Watches one launch on the host: journal as it comes, `/health`, unit state, GPU memory, one JSON line per change.
+"""Watches one unit on its host and tells, as one stream of JSON lines, what happens to it when it happens.
 
-Lines are {"type": "journal" | "health" | "unit" | "gpu" | "tick" | "problem", "at": unix time, ...}: a journal line
-carries the entry as journalctl printed it, unit and gpu the command's own answer as text. A tick every two seconds says
-that the link works. Runs under Python 3.8 with the standard library only; ends on SIGTERM, or when nobody reads any
-more.
+Lines are {"type": ..., "at": unix time, ...}: "hello" (boot, clock) once, "journal" (an entry as journalctl printed
+it), "unit" (systemctl's answer, when it differs), "exit" (the main process has ended), "health" (code, latency),
+"answer" (one real answer of the engine), "gpu" (nvidia-smi's answer, when it differs), "tick" every two seconds (the
+link works; what the unit has used so far) and "problem". Runs under Python 3.8 with the standard library only; ends on
+SIGTERM, or when nobody reads any more.
 """
 
-import http.client
+import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
-from typing import IO, Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
-_HEALTH_TIMEOUT_S = 1.0
+from opslib.onhost.processes import read_text
+from opslib.onhost.unit_processes import Ending, usage_of
+from opslib.onhost.watch_feeds import Feed, GpuLoop, Journal
+from opslib.onhost.watch_probe import Prober
+
 _COMMAND_TIMEOUT_S = 5.0
 _TICK_S = 2.0
-_GPU_INTERVAL_S = 2.0
-_MAX_LINE = 1_000_000
+_LOOK_S = 0.1  # how often a process is looked for that has no descriptor
+_SETTLING_S = (0.0, 0.1, 0.4, 1.2)  # systemd is asked again so long after something happened
+_SHOW_GAP_S = 0.08
+_STEP_S = 0.5
 
 
-class _Out:
+class Out:
     """Writes whole lines from several threads; when nobody reads any more, the program is to end."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._lock = threading.Lock()
         self._stop = stop
+        self._offset = time.time() - time.monotonic()
 
-    def write(self, kind: str, fields: str) -> None:
-        """One event: `fields` is JSON text without the outer braces."""
-        line = '{"type":"%s","at":%.6f,%s}\n' % (kind, time.time(), fields)
-        try:
-            with self._lock:
-                sys.stdout.write(line)
-                sys.stdout.flush()
-        except (OSError, ValueError):
-            self._stop.set()
+    def tell(self, kind: str, fields: Dict[str, Any]) -> None:
+        """One event."""
+        self.write(kind, [json.dumps(fields)[1:-1].encode()])
+
+    def write(self, kind: str, bodies: List[bytes]) -> None:
+        """Several events of one kind: each body is JSON without the outer braces."""
+        with self._lock:
+            now, monotonic = time.time(), time.monotonic()
+            head = b'{"type":"%s","at":%.6f,' % (kind.encode(), now)
+            clock = b""
+            if abs(now - monotonic - self._offset) > _STEP_S:  # the clock was set: said before anything is dated by it
+                self._offset = now - monotonic
+                clock = b'{"type":"tick","at":%.6f,"monotonic_s":%.6f}\n' % (now, monotonic)
+            data = clock + b"".join(head + body + b"}\n" for body in bodies)
+            try:
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
+            except (OSError, ValueError):
+                self._stop.set()
 
 
 def main(arguments: Dict[str, Any]) -> int:
-    """Runs until SIGTERM: `show`, `journal` and `gpu` are argument vectors (the last two may be null).
+    """Runs until SIGTERM.
 
-    `port` is asked for `health_path`.
+    `show`, `journal` and `gpu` are argument vectors (the last two may be null); `unit` names what is watched;
+    `health_path` is asked at `port` unless the unit's own command line says another; without `wants_answer` no token
+    is asked for; `interval_s` is how often systemd is asked where nothing happens.
     """
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    out = _Out(stop)
-    children: "List[subprocess.Popen[bytes]]" = []
-    threads = []
-    if arguments.get("journal"):
-        threads.append(threading.Thread(target=_follow, args=(arguments["journal"], out, stop, children), daemon=True))
-    if arguments.get("gpu"):
-        threads.append(threading.Thread(target=_watch_gpus, args=(arguments["gpu"], out, stop), daemon=True))
-    for thread in threads:
-        thread.start()
+    watch = _Watch(arguments, Out(stop), stop)
+    signal.signal(signal.SIGTERM, lambda *_: watch.end())
     try:
-        _poll(arguments, out, stop)
+        watch.run()
     finally:
-        for child in children:
-            _end(child)
+        watch.close()
     return 0
 
 
-def _follow(argv: List[str], out: _Out, stop: threading.Event, children: "List[subprocess.Popen[bytes]]") -> None:
-    """The journal as a child of this process; started again when it ends by itself (a rotated or vacuumed journal)."""
-    cursor_at = next((i for i, word in enumerate(argv) if word.startswith("--after-cursor=")), None)
-    argv = list(argv)
-    while not stop.is_set():
-        try:
-            child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        except OSError as error:
-            out.write("problem", '"text":%s' % json.dumps("journalctl: %s" % error))
+class _Watch:
+    """The main thread: waits for the main process's end, asks systemd when something happened."""
+
+    def __init__(self, arguments: Dict[str, Any], out: Out, stop: threading.Event) -> None:
+        self._arguments = arguments
+        self._out = out
+        self._stop = stop
+        self._unit = str(arguments.get("unit") or "")
+        self._wake_r, self._wake_w = os.pipe()
+        os.set_blocking(self._wake_w, False)
+        self._ending: Optional[Ending] = None
+        self._ended_pid = -1
+        self._shown = ""
+        self._shown_at = 0.0
+        self._due: List[float] = []
+        self._feeds: List[Feed] = []
+        pace_s = float(arguments.get("health_interval_s") or 0.5)
+        path = str(arguments.get("health_path") or "/health")
+        self._prober = Prober(out.tell, stop, unit=self._unit, port=arguments["port"], path=path, pace_s=pace_s)
+
+    def run(self) -> None:
+        """Until the end."""
+        self._hello()
+        self._begin()
+        next_tick = time.monotonic()
+        self._hurry()
+        while not self._stop.is_set():
+            now = time.monotonic()
+            if now >= next_tick:
+                self._tick()
+                next_tick = now + _TICK_S
+            if self._due and now >= self._due[0]:
+                self._due = [at for at in self._due[1:] if at > now] or [now + self._interval_s]
+                self._show()
+            self._wait(min([next_tick, *self._due[:1]]) - time.monotonic())
+
+    @property
+    def _interval_s(self) -> float:
+        return float(self._arguments.get("interval_s") or 5.0)
+
+    def end(self) -> None:
+        """Let `run` return."""
+        self._stop.set()
+        self._wake()
+
+    def close(self) -> None:
+        """End the children."""
+        for feed in self._feeds:
+            feed.close()
+
+    def _hello(self) -> None:
+        boot_id = read_text("/proc/sys/kernel/random/boot_id").strip()
+        self._out.tell("hello", {"boot_id": boot_id, "monotonic_s": time.monotonic(), "pid": os.getpid()})
+
+    def _begin(self) -> None:
+        if self._arguments.get("journal"):
+            journal = Journal(self._arguments["journal"], self._stop, self._out, self._wake)
+            journal.start(journal.run)
+            self._feeds.append(journal)
+        if self._arguments.get("gpu"):
+            loop = GpuLoop(self._arguments["gpu"], self._stop, self._out)
+            loop.start(loop.run)
+            self._feeds.append(loop)
+        self._prober.start(wants_answer=bool(self._arguments.get("wants_answer", True)))
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: it wakes anyway
+            os.write(self._wake_w, b"!")
+
+    def _wait(self, seconds: float) -> None:
+        ending = self._ending
+        is_blind = ending is not None and ending.descriptor < 0
+        readers = [self._wake_r] + ([ending.descriptor] if ending is not None and not is_blind else [])
+        ready = select.select(readers, [], [], max(0.0, min(seconds, _LOOK_S) if is_blind else seconds))[0]
+        if self._wake_r in ready:
+            os.read(self._wake_r, 4096)
+            self._hurry()
+        if ending is not None and (ending.descriptor in ready or (is_blind and ending.has_come())):
+            self._out.tell("exit", {"pid": ending.pid})
+            self._ended_pid = ending.pid  # systemd may name it for a moment longer
+            self._forget_process()
+            self._hurry()
+
+    def _hurry(self) -> None:
+        now = max(time.monotonic(), self._shown_at + _SHOW_GAP_S)
+        self._due = [now + wait for wait in _SETTLING_S]
+
+    def _show(self) -> None:
+        text = _run(self._arguments["show"])
+        self._shown_at = time.monotonic()
+        if text == self._shown:
             return
-        children.append(child)
-        cursor = _copy_lines(child.stdout, out, stop)  # type: ignore[arg-type]
-        complaint = child.stderr.read(2000).decode("utf-8", "replace").strip()  # type: ignore[union-attr]
-        child.wait()
-        children.remove(child)
-        if stop.is_set():
-            return
-        if child.returncode and complaint:
-            out.write("problem", '"text":%s' % json.dumps("journalctl: " + complaint))
-        if cursor and cursor_at is not None:
-            argv[cursor_at] = "--after-cursor=" + cursor
-        stop.wait(1.0)
+        self._shown = text
+        self._out.tell("unit", {"text": text})
+        fields = dict(line.partition("=")[::2] for line in text.splitlines())
+        pid = int(fields.get("MainPID") or 0)
+        self._unit = fields.get("Id") or self._unit
+        if pid not in (self._ended_pid, self._ending.pid if self._ending else -1):
+            self._forget_process()
+            self._ending = Ending(pid) if pid else None
+            self._prober.look_at(pid)
 
+    def _forget_process(self) -> None:
+        if self._ending is not None:
+            self._ending.close()
+        self._ending = None
 
-def _copy_lines(stream: IO[bytes], out: _Out, stop: threading.Event) -> str:
-    """Hands entries on as they are, and returns the last one's cursor."""
-    last = b""
-    for raw in iter(lambda: stream.readline(_MAX_LINE), b""):
-        if stop.is_set():
-            break
-        line = raw.strip()
-        if line.startswith(b"{") and line.endswith(b"}"):
-            last = line
-            out.write("journal", '"entry":' + line.decode("utf-8", "replace"))
-    try:
-        return str(json.loads(last).get("__CURSOR", "")) if last else ""
-    except ValueError:
-        return ""
-
-
-def _poll(arguments: Dict[str, Any], out: _Out, stop: threading.Event) -> None:
-    """Asks `/health` and systemd in turn, and says when an answer differs from the one before."""
-    seen: Dict[str, str] = {}
-    next_tick = 0.0
-    while not stop.is_set():
-        began = time.monotonic()
-        _say_if_new(out, seen, "unit", '"text":%s' % json.dumps(_run(arguments["show"])))
-        code = _health(arguments["port"], arguments.get("health_path", "/health"))
-        _say_if_new(out, seen, "health", '"status_code":%s' % json.dumps(code))
-        if began >= next_tick:
-            out.write("tick", '"pid":%d' % os.getpid())
-            next_tick = began + _TICK_S
-        stop.wait(max(0.05, arguments.get("interval_s", 0.5) - (time.monotonic() - began)))
-
-
-def _watch_gpus(argv: List[str], out: _Out, stop: threading.Event) -> None:
-    """GPU memory in a thread of its own: nvidia-smi may hang on a sick GPU."""
-    seen: Dict[str, str] = {}
-    while not stop.is_set():
-        _say_if_new(out, seen, "gpu", '"text":%s' % json.dumps(_run(argv)))
-        stop.wait(_GPU_INTERVAL_S)
-
-
-def _say_if_new(out: _Out, seen: Dict[str, str], kind: str, fields: str) -> None:
-    if seen.get(kind) != fields:
-        seen[kind] = fields
-        out.write(kind, fields)
+    def _tick(self) -> None:
+        fields: Dict[str, Any] = {"monotonic_s": time.monotonic(), "health_ms": self._prober.latency_ms}
+        if self._ending is not None:
+            usage = usage_of(self._ending.pid, self._unit)
+            fields.update(cpu_s=round(usage.cpu_s, 3), read_bytes=usage.read_bytes)
+        self._out.tell("tick", fields)
 
 
 def _run(argv: List[str]) -> str:
@@ -148,27 +206,3 @@ def _run(argv: List[str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
-
-
-def _health(port: int, path: str) -> Optional[int]:
-    """The status code that the loopback address answers with, None where nothing answers."""
-    connection = http.client.HTTPConnection(
-        os.environ.get("OPSLIB_LOOPBACK", "127.0.0.1"), port, timeout=_HEALTH_TIMEOUT_S
-    )
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
-
-
-def _end(child: "subprocess.Popen[bytes]") -> None:
-    """Ends a child, gently first."""
-    child.terminate()
-    try:
-        child.wait(timeout=1.0)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

@@ -4,27 +4,34 @@ import json
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from opslib.domain.facts.gpu import gpu_memory_command, parse_gpu_memory
-from opslib.domain.facts.journal import entry_of, journal_command, newest_entry_command, parse_journal_entry
+from opslib.domain.facts.gpu import gpu_watch_command, parse_gpu_watch
+from opslib.domain.facts.journal import (
+    entry_at_command,
+    entry_of,
+    journal_command,
+    newest_entry_command,
+    parse_journal_entry,
+)
+from opslib.domain.facts.restart_budget import RestartBudget, parse_restart_budget, show_restart_command
 from opslib.domain.facts.systemd import UnitStatus, parse_unit_show, show_unit_command, unit_name
 from opslib.domain.host import CommandResult, Host, LineStream
-from opslib.domain.launch import (
+from opslib.domain.launch_eta import Durations
+from opslib.domain.launch_events import (
     DeadlineReached,
     GpuSeen,
-    HealthSeen,
+    JournalGap,
     JournalSeen,
-    LaunchChange,
     LaunchEvent,
-    LaunchStatus,
-    LaunchTracker,
     LinkLost,
-    TickSeen,
     UnitSeen,
+    parse_event,
 )
+from opslib.domain.launch_record import LaunchUpdate, WatchHead
+from opslib.domain.launch_status import FINAL, LaunchState, LaunchStatus
 from opslib.domain.states import Value
 from opslib.errors import CouldNotFindOut, HostUnreachable, OpslibError, Refused, UnexpectedAnswer
 from opslib.workflow.facts import journal_sudo
@@ -32,6 +39,11 @@ from opslib.workflow.facts import journal_sudo
 _SILENCE_S = 8.0  # four ticks: then the link counts as lost
 _RECONNECT_S = 2.0
 _STOP_TIMEOUT_S = 300.0
+_SHOW_S = 5.0  # systemd is asked so often where nothing happens; what happens is seen in the journal or the process
+_SHOW_ALONE_S = 1.0  # without a journal
+_QUEUED_LINES = 2000
+_YOUNG = timedelta(hours=2)  # a start that began before is watched from now on
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class Start(Value):
@@ -42,14 +54,6 @@ class Start(Value):
     cursor: str
     before: UnitStatus
     verb: str  # "start" | "restart"
-
-
-class LaunchUpdate(Value):
-    """One event of a watch, what it changed, and all that is known after it."""
-
-    event: LaunchEvent
-    changes: tuple[LaunchChange, ...]
-    status: LaunchStatus
 
 
 def utc_now() -> datetime:
@@ -114,31 +118,59 @@ def watch_launch(
     unit: str,
     *,
     port: int,
-    timeout_s: float,
+    timeout_s: float | None,
     start: Start | None = None,
     health_path: str = "/health",
     has_gpus: bool = True,
     stall_s: float = 900.0,
+    ends_at: Collection[LaunchState] = FINAL,
+    earlier: Sequence[Durations] = (),
+    on_begin: Callable[[WatchHead], None] = lambda _: None,
     clock: Callable[[], datetime] = utc_now,
 ) -> Iterator[LaunchUpdate]:
     """Everything that is seen of a launch, until ready, crash, failure or timeout; the last update is final.
 
     Survives a lost link: it reports *unreachable*, connects again and goes on reading at the journal's cursor. Without
-    `start` it watches the unit as it runs. Closing the generator ends the program on the host. Raises PrivilegeRefused
-    and other refusals; an unreachable host is no error until the time is up.
+    `start` it watches the unit as it runs; without a crash in `ends_at` it follows the starts that systemd makes.
+    `earlier` launches give the estimate; `on_begin` is told what a replay of the events needs. Closing the generator
+    ends the program on the host. Raises PrivilegeRefused and other refusals; an unreachable host is no error until the
+    time is up.
     """
-    began_at = start.asked_at if start else clock()
-    tracker = LaunchTracker(began_at, before=start.before if start else None, stall_s=stall_s)
-    cursor = start.cursor if start else journal_cursor(host)
-    deadline = began_at + timedelta(seconds=timeout_s)
-    while not tracker.status.state.is_final:
+    since = None if start else began_lately(host, unit, now=clock())
+    began_at = start.asked_at if start else since.exec_main_start_at if since else clock()
+    assert began_at is not None
+    before = start.before if start else None
+    budget = None if LaunchState.CRASHED in ends_at else gather_restart_budget(host, unit)
+    head = WatchHead(
+        host=host.settings.alias,
+        unit=unit,
+        began_at=began_at,
+        before=before,
+        present=since.invocation_id if since else "",
+        stall_s=stall_s,
+        ends_at=tuple(sorted(ends_at)),
+        earlier=tuple(dict(durations) for durations in earlier),
+        budget=budget,
+    )
+    on_begin(head)
+    tracker = head.tracker()
+    cursor = start.cursor if start else "" if since else journal_cursor(host)
+    deadline = began_at + timedelta(seconds=timeout_s) if timeout_s is not None else _NEVER
+    while not tracker.is_over:
+        if gap := find_journal_gap(host, unit, tracker.status.cursor, at=clock()):
+            yield LaunchUpdate(event=gap, changes=tracker.feed(gap), status=tracker.status)
         arguments = watch_arguments(
-            unit, port=port, health_path=health_path, after_cursor=tracker.status.cursor or cursor, has_gpus=has_gpus
+            unit,
+            port=port,
+            health_path=health_path,
+            after_cursor=tracker.status.cursor or cursor,
+            since=began_at if since and not tracker.status.cursor else None,
+            has_gpus=has_gpus,
         )
         for event in _events(host, arguments, clock=clock, deadline=deadline):
             changes = tracker.feed(event)
             yield LaunchUpdate(event=event, changes=changes, status=tracker.status)
-            if tracker.status.state.is_final:
+            if tracker.is_over:
                 return
         if clock() >= deadline:
             event = DeadlineReached(at=clock())
@@ -146,17 +178,59 @@ def watch_launch(
             yield LaunchUpdate(event=event, changes=changes, status=tracker.status)
 
 
+def began_lately(host: Host, unit: str, *, now: datetime) -> UnitStatus | None:
+    """The unit, where its present start is young enough that the journal is read from its beginning."""
+    status = show_unit(host, unit)
+    began_at = status.exec_main_start_at
+    if not status.main_pid or not status.invocation_id or began_at is None:
+        return None
+    return status if now - began_at < _YOUNG else None
+
+
+def gather_restart_budget(host: Host, unit: str) -> RestartBudget:
+    """How often systemd starts the unit again before it gives up."""
+    result = host.run(show_restart_command(unit))
+    return parse_restart_budget(result.text)
+
+
+def find_journal_gap(host: Host, unit: str, cursor: str, *, at: datetime) -> JournalGap | None:
+    """Whether the entry that was read last is still in the journal; None where it is, or nothing was read yet.
+
+    journalctl seeks to the nearest entry where that one was rotated away (journalctl(1), `--cursor=`), so that what
+    came after it may be missing as well.
+    """
+    if not cursor:
+        return None
+    with suppress(HostUnreachable, UnexpectedAnswer):
+        result = host.run(entry_at_command(unit, cursor), sudo=journal_sudo(host))
+        found = next((line for line in result.stdout.splitlines() if line.startswith(b"{")), None)
+        if result.is_success and (found is None or parse_journal_entry(found).cursor != cursor):
+            return JournalGap(at=at, text="the journal is incomplete: entries were rotated away while it was not read")
+    return None
+
+
 def watch_arguments(
-    unit: str, *, port: int, health_path: str, after_cursor: str, has_gpus: bool, interval_s: float = 0.5
+    unit: str,
+    *,
+    port: int,
+    health_path: str,
+    after_cursor: str,
+    has_gpus: bool,
+    since: datetime | None = None,
+    has_journal: bool = True,
+    wants_answer: bool = True,
 ) -> dict[str, object]:
     """What the program `watch` on the host is told: argument vectors of the facts, port, path, pace."""
+    journal = journal_command(unit, after_cursor=after_cursor or None, follow=True, since=since)
     return {
-        "journal": list(journal_command(unit, after_cursor=after_cursor or None, follow=True)),
+        "unit": unit_name(unit),
+        "journal": list(journal) if has_journal else None,
         "show": list(show_unit_command(unit)),
-        "gpu": list(gpu_memory_command()) if has_gpus else None,
+        "gpu": list(gpu_watch_command()) if has_gpus else None,
         "port": port,
         "health_path": health_path,
-        "interval_s": interval_s,
+        "wants_answer": wants_answer,
+        "interval_s": _SHOW_S if has_journal else _SHOW_ALONE_S,
     }
 
 
@@ -173,8 +247,22 @@ def _events(
 
 
 def _read_events(stream: LineStream, *, clock: Callable[[], datetime], deadline: datetime) -> Iterator[LaunchEvent]:
-    lines: queue.Queue[bytes | OpslibError | None] = queue.Queue()
-    threading.Thread(target=_pump, args=(stream, lines), name="opslib-watch", daemon=True).start()
+    # bounded: a burst waits in the host's pipe, not here
+    lines: queue.Queue[bytes | OpslibError | None] = queue.Queue(maxsize=_QUEUED_LINES)
+    reader = threading.Thread(target=_pump, args=(stream, lines), name="opslib-watch", daemon=True)
+    reader.start()
+    try:
+        yield from _take_lines(lines, clock=clock, deadline=deadline)
+    finally:
+        stream.close()
+        while reader.is_alive():  # it may wait for room
+            with suppress(queue.Empty):
+                lines.get(timeout=0.05)
+
+
+def _take_lines(
+    lines: "queue.Queue[bytes | OpslibError | None]", *, clock: Callable[[], datetime], deadline: datetime
+) -> Iterator[LaunchEvent]:
     while (left_s := (deadline - clock()).total_seconds()) > 0:
         try:
             line = lines.get(timeout=min(left_s, _SILENCE_S))
@@ -220,14 +308,15 @@ def parse_watch_line(line: bytes) -> LaunchEvent | None:
         match fields["type"]:
             case "journal":
                 return JournalSeen(at=at, entry=entry_of(fields["entry"]))
-            case "health":
-                return HealthSeen(at=at, status_code=fields["status_code"])
             case "unit" if fields["text"]:
                 return UnitSeen(at=at, status=parse_unit_show(fields["text"]))
             case "gpu" if fields["text"]:
-                return GpuSeen(at=at, gpus=parse_gpu_memory(fields["text"]))
-            case "tick":
-                return TickSeen(at=at)
+                gpus, utilization = parse_gpu_watch(fields["text"])
+                return GpuSeen(at=at, gpus=gpus, utilization=utilization)
+            case "unit" | "gpu":
+                return None
+            case kind:
+                return parse_event({**fields, "event": kind, "at": at})
     return None
 
 

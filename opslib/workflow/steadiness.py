@@ -41,8 +41,9 @@ class Watched:
 def watched_service(host: Host, unit: str, *, port: int, health_path: str = "/health") -> Iterator[Watched]:
     """Systemd's answers and `/health`'s, as the program `watch` on the host tells them, while the block lasts."""
     watched = Watched(host, unit)
-    arguments = watch_arguments(unit, port=port, health_path=health_path, after_cursor="", has_gpus=False)
-    arguments["journal"] = None
+    arguments = watch_arguments(
+        unit, port=port, health_path=health_path, after_cursor="", has_gpus=False, has_journal=False, wants_answer=False
+    )
     # No journal is read, so no right is needed.
     with host.stream_program("watch", arguments, sudo=False) as stream:
 

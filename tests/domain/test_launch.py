@@ -6,6 +6,7 @@ import pytest
 
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.facts.systemd import UnitStatus
+from opslib.domain.launch_events import AnswerSeen
 from opslib.domain.launch import (
     DeadlineReached,
     HealthSeen,
@@ -53,6 +54,10 @@ def tracker():
     return LaunchTracker(T0, before=unit(OLD, "inactive", "dead"))
 
 
+def answer(seconds, **more):
+    return AnswerSeen(at=at(seconds), **{"pid": 7, "kind": "token", "model": "tiny", "latency_ms": 80.0, **more})
+
+
 def feed(tracker, *events):
     changes = [change for event in events for change in tracker.feed(event)]
     return tracker.status, changes
@@ -64,25 +69,51 @@ def test_active_running_is_not_ready(tracker):
     assert status.state is LaunchState.STARTING
 
 
-def test_ready_needs_health_and_the_running_unit(tracker):
-    """Closed, then 200, with the unit running: ready."""
-    status, changes = feed(
+def test_ready_needs_health_the_running_unit_and_an_answer(tracker):
+    """Closed, then 200, with the unit running, and one token by its main process: ready."""
+    status, _ = feed(
         tracker,
         UnitSeen(at=at(1), status=unit()),
         HealthSeen(at=at(1), status_code=None),
-        HealthSeen(at=at(75), status_code=200),
+        HealthSeen(at=at(74), status_code=200),
+        answer(74, kind="", problem="/v1/models lists no model"),
+        answer(74, pid=6),
     )
+    assert status.state is LaunchState.STARTING
+    status, changes = feed(tracker, answer(75))
     assert status.state is LaunchState.READY
-    assert [change.what for change in changes if change.what in {"health", "state"}] == ["health", "state"]
+    assert [(change.what, change.text) for change in changes if change.what in {"answer", "phase"}] == [
+        ("answer", "tiny: a token in 80 ms"),
+        ("phase", "first answer given"),
+    ]
     assert "75 s" in status.reason
 
 
-def test_another_server_on_the_port_is_not_ours(tracker):
-    """A 200 that was there from the start is somebody else's until our log says that it serves."""
-    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), HealthSeen(at=at(1), status_code=200))
+@pytest.mark.parametrize("is_ours", [False, None])
+def test_another_server_on_the_port_is_not_ours(tracker, is_ours):
+    """A 200 that was there from the start is somebody else's; where that can't be told, until our log says that it serves."""
+    status, _ = feed(
+        tracker,
+        UnitSeen(at=at(1), status=unit()),
+        HealthSeen(at=at(1), status_code=200),
+        answer(1, is_ours=is_ours),
+    )
     assert status.state is LaunchState.STARTING
     status, _ = feed(tracker, line(60, "(APIServer pid=7) INFO:     Application startup complete."))
+    assert status.state is (LaunchState.STARTING if is_ours is False else LaunchState.READY)
+
+
+def test_a_unit_without_a_known_engine_is_ready_by_its_health(tracker):
+    """Where no engine is recognised no token can be asked for; the port that was closed first decides."""
+    status, _ = feed(
+        tracker,
+        UnitSeen(at=at(1), status=unit()),
+        HealthSeen(at=at(1), status_code=None),
+        HealthSeen(at=at(5), status_code=200),
+        answer(5, kind="none"),
+    )
     assert status.state is LaunchState.READY
+    assert status.phase.id == "serving"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ for n in range(3):
 print("-- no entries --", flush=True)
 time.sleep(60)
 """
-SHOW = "import time; print('LoadState=loaded'); print('ActiveState=active')"
+SHOW = "print('LoadState=loaded'); print('ActiveState=active')"
 
 
 class Health(http.server.BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ def watch():
     arguments = {
         "journal": [sys.executable, "-c", JOURNAL],
         "show": [sys.executable, "-c", SHOW],
-        "gpu": [sys.executable, "-c", "print('0, NVIDIA, GPU-1, 97250, 1, 97249, 570')"],
+        "gpu": [sys.executable, "-c", "print('0, 3, NVIDIA, GPU-1, 97250, 1, 97249, 570')"],
         "port": server.server_port,
         "interval_s": 0.1,
     }

@@ -23,8 +23,8 @@ def show(invocation_id, active_state="active", sub_state="running", n_restarts=0
     )
 
 
-def told(kind, seconds, **fields):
-    return json.dumps({"type": kind, "at": T0.timestamp() + seconds, **fields}).encode()
+def told(type_, seconds, **fields):
+    return json.dumps({"type": type_, "at": T0.timestamp() + seconds, **fields}).encode()
 
 
 def journal(seconds, message, cursor, identifier="vllm"):
@@ -83,8 +83,9 @@ READY = [
     told("unit", 1, text=show("new")),
     told("health", 1, status_code=None),
     journal(2, "Loading safetensors checkpoint shards: 100% Completed | 125/125 [01:00<00:00,  2.0it/s]", "c1"),
-    told("gpu", 3, text="0, NVIDIA, GPU-1, 97250, 60000, 37250, 570.1"),
+    told("gpu", 3, text="0, 12, NVIDIA, GPU-1, 97250, 60000, 37250, 570.1"),
     told("health", 75, status_code=200),
+    told("answer", 75, pid=7, kind="token", model="tiny", latency_ms=80.0, is_ours=True),
 ]
 
 
@@ -123,7 +124,7 @@ def test_a_launch_ends_when_ready():
     assert status.state is LaunchState.READY
     assert len(updates) == len(READY)
     assert status.gpus[0].memory_used_bytes == 60000 * 2**20
-    assert (status.phase.id, status.percent) == ("serving", None)
+    assert (status.phase.id, status.percent) == ("first_token", None)
 
 
 def test_a_lost_link_goes_on_at_the_cursor():

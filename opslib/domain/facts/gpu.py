@@ -40,6 +40,22 @@ def gpu_memory_command() -> tuple[str, ...]:
     return ("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits")
 
 
+def gpu_watch_command(interval_ms: int = 2000) -> tuple[str, ...]:
+    """Asks the same and the utilization in percent, again and again, by one process that stays."""
+    fields = "index,utilization.gpu,name,uuid,memory.total,memory.used,memory.free,driver_version"
+    return ("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits", f"--loop-ms={interval_ms}")
+
+
+def parse_gpu_watch(text: str) -> tuple[tuple[Gpu, ...], tuple[int, ...]]:
+    """Reads one answer to `gpu_watch_command`: the GPUs and how busy each is, 0 where it doesn't say.
+
+    Raises UnexpectedAnswer for a row that can't be read.
+    """
+    rows = sorted(_rows(text, 8), key=lambda row: _number(row[0], row))
+    busy = tuple(int(row[1]) if row[1].isdecimal() else 0 for row in rows)
+    return tuple(_gpu([row[0], *row[2:]]) for row in rows), busy
+
+
 def parse_gpu_memory(text: str) -> tuple[Gpu, ...]:
     """Reads the answer to `gpu_memory_command`, in the order of the indices.
 

@@ -44,6 +44,18 @@ APP_FIELDS = {
     "used_gpu_memory": "used_gpu_memory [MiB]",
     "used_memory": "used_gpu_memory [MiB]",
 }
+GPU_DETAIL = """
+<gpu id="%s"><product_name>%s</product_name><mig_mode><current_mig>Disabled</current_mig></mig_mode><uuid>%s</uuid>
+<gpu_recovery_action>None</gpu_recovery_action><performance_state>P8</performance_state>
+<clocks_event_reasons><clocks_event_reason_gpu_idle>Active</clocks_event_reason_gpu_idle>
+<clocks_event_reason_hw_slowdown>Not Active</clocks_event_reason_hw_slowdown></clocks_event_reasons>
+<compute_mode>Default</compute_mode><ecc_mode><current_ecc>Enabled</current_ecc></ecc_mode>
+<ecc_errors><volatile><sram_correctable>0</sram_correctable><sram_uncorrectable_parity>0</sram_uncorrectable_parity>
+<sram_uncorrectable_secded>0</sram_uncorrectable_secded><dram_correctable>0</dram_correctable>
+<dram_uncorrectable>0</dram_uncorrectable></volatile></ecc_errors>
+<remapped_rows><remapped_row_corr>0</remapped_row_corr><remapped_row_unc>0</remapped_row_unc>
+<remapped_row_pending>No</remapped_row_pending><remapped_row_failure>No</remapped_row_failure></remapped_rows></gpu>
+"""
 USAGE = 'Invalid combination of input arguments. Please run "nvidia-smi -h" for help.\n'
 
 
@@ -112,8 +124,8 @@ def app_rows(ledger: Ledger, gpus: Dict[str, Any], wanted: List[int]) -> List[Di
 
 def parse(argv: List[str]) -> Dict[str, Optional[str]]:
     """Options by their long name; anything unknown is refused as the real program does."""
-    names = {"-i": "--id", "-L": "--list-gpus"}
-    valued = ("--query-gpu", "--query-compute-apps", "--format", "--id")
+    names = {"-i": "--id", "-L": "--list-gpus", "-q": "--query", "-x": "--xml-format"}
+    valued = ("--query-gpu", "--query-compute-apps", "--format", "--id", "--loop-ms")
     options: Dict[str, Optional[str]] = {}
     rest = list(argv)
     while rest:
@@ -122,7 +134,7 @@ def parse(argv: List[str]) -> Dict[str, Optional[str]]:
         name = names.get(name, name)
         if name in valued:
             options[name] = value if has_value else (rest.pop(0) if rest else "")
-        elif name in ("--list-gpus", "--version") and not has_value:
+        elif name in ("--list-gpus", "--version", "--query", "--xml-format") and not has_value:
             options[name] = None
         else:
             raise Refused(USAGE, 1)
@@ -172,6 +184,16 @@ def topology(count: int) -> str:
     return "\n".join(lines) + "\n\nLegend:\n\n  X    = Self\n"
 
 
+def detail(ledger: Ledger, gpus: Dict[str, Any]) -> str:
+    """The part of `--query --xml-format` (driver 580) that tells of the GPUs' condition."""
+    head = "<driver_version>%s</driver_version><cuda_version>13.0</cuda_version>" % gpus["driver_version"]
+    rows = []
+    for index in range(ledger.count):
+        bus = gpu_row(ledger, gpus, index)["pci.bus_id"][0]
+        rows.append(GPU_DETAIL % (bus, gpus["name"], uuid_of(index)))
+    return '<?xml version="1.0" ?>\n<nvidia_smi_log>%s%s</nvidia_smi_log>\n' % (head, "".join(rows))
+
+
 def answer(argv: List[str], settings: Dict[str, Any]) -> str:
     """What the program prints."""
     if argv == ["topo", "-m"]:
@@ -184,6 +206,10 @@ def answer(argv: List[str], settings: Dict[str, Any]) -> str:
         bus = gpu_row(ledger, gpus, lost[0])["pci.bus_id"][0]
         reason = "GPU is lost.  Reboot the system to recover this GPU"
         raise Refused("Unable to determine the device handle for GPU%d: %s: %s\n" % (lost[0], bus[4:], reason), 15)
+    if "--query" in options:
+        if "--xml-format" not in options:
+            raise Refused(USAGE, 1)
+        return detail(ledger, gpus)
     style = str(options.get("--format") or "")
     if "--list-gpus" in options:
         return "".join("GPU %d: %s (UUID: %s)\n" % (i, gpus["name"], uuid_of(i)) for i in chosen)
@@ -198,10 +224,29 @@ def answer(argv: List[str], settings: Dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Print the answer; 0, or the real program's status for what it refuses."""
+    """Print the answer, with `--loop-ms` again and again; 0, or the real program's status for what it refuses."""
     try:
-        sys.stdout.write(answer(sys.argv[1:], load_settings()))
+        pause_s = loop_s(sys.argv[1:])
+        while True:
+            sys.stdout.write(answer(sys.argv[1:], load_settings()))
+            if pause_s is None:
+                return 0
+            sys.stdout.flush()
+            time.sleep(pause_s)
     except Refused as refusal:
         sys.stdout.write(str(refusal))
         return refusal.status
-    return 0
+    except (BrokenPipeError, KeyboardInterrupt):
+        return 1
+
+
+def loop_s(argv: List[str]) -> Optional[float]:
+    """Seconds between two answers, None where one is asked for; the real program takes no fewer than 1 ms."""
+    if argv[:1] == ["topo"]:
+        return None
+    text = parse(argv).get("--loop-ms")
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise Refused(USAGE, 1)
+    return int(text) / 1000.0
