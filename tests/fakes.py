@@ -80,7 +80,7 @@ class FakeHost:
         return self._stream(self.run(argv, sudo=sudo))
 
     def stream_program(
-        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False
+        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False, python: str = ""
     ) -> AbstractContextManager[LineStream]:
         return self._stream(self.run_program(main, arguments, sudo=sudo))
 

@@ -137,9 +137,12 @@ class Host(Protocol):
         """Start a command and hand over its lines as they come; leaving the context ends it."""
 
     def stream_program(
-        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False
+        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False, python: str = ""
     ) -> AbstractContextManager[LineStream]:
-        """Like `stream`, for the module `opslib.onhost.<main>`; the program also ends when the link is lost."""
+        """Like `stream`, for the module `opslib.onhost.<main>`; the program also ends when the link is lost.
+
+        `python` is another Python of the host's than its settings name, as an engine's own.
+        """
 
     def read_file(self, path: str, *, sudo: bool = False) -> bytes | None:
         """The file's bytes, or None where there is no such file."""

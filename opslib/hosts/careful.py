@@ -60,11 +60,11 @@ class CarefulHost:
         return self._host.stream(argv, sudo=sudo)
 
     def stream_program(
-        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False
+        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False, python: str = ""
     ) -> AbstractContextManager[LineStream]:
         """Stream a program's lines; asked once."""
         self._allow(f"the program {main}", is_read=main in READING_PROGRAMS)
-        return self._host.stream_program(main, self._given(main, arguments), sudo=sudo)
+        return self._host.stream_program(main, self._given(main, arguments), sudo=sudo, python=python)
 
     def read_file(self, path: str, *, sudo: bool = False) -> bytes | None:
         """Read a file."""

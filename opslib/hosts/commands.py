@@ -72,12 +72,14 @@ class CommandHost(ABC):
         """Start a command under supervision and hand over its lines; see `Host.stream`."""
         return self.stream_program("supervise", {"argv": checked_vector(argv)}, sudo=sudo)
 
-    def stream_program(self, main: str, arguments: Mapping[str, object], *, sudo: bool = False) -> Lines:
+    def stream_program(
+        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False, python: str = ""
+    ) -> Lines:
         """Start the module `opslib.onhost.<main>` and hand over its lines; see `Host.stream_program`."""
         given = self._program_input(main, arguments)
         is_sudo = self._needs_sudo(sudo=sudo)
         self._refuse_unlisted(main, is_sudo=is_sudo)
-        vector = english_vector(program_vector(self._settings.python))
+        vector = english_vector(program_vector(python or self._settings.python))
 
         def explain(exit_status: int | None, error_text: str, is_lost: bool) -> None:
             if is_lost:

@@ -76,12 +76,12 @@ class RecordingHost:
         return self._streamed(self._entry(argv, sudo=sudo), lambda: self._host.stream(argv, sudo=sudo))
 
     def stream_program(
-        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False
+        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False, python: str = ""
     ) -> AbstractContextManager[LineStream]:
         """Record, and stream."""
         return self._streamed(
             self._program_entry(main, arguments, sudo=sudo),
-            lambda: self._host.stream_program(main, arguments, sudo=sudo),
+            lambda: self._host.stream_program(main, arguments, sudo=sudo, python=python),
         )
 
     def read_file(self, path: str, *, sudo: bool = False) -> bytes | None:

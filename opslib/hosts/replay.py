@@ -74,10 +74,10 @@ class ReplayHost:
         return self._stream(self._next(_run_key(argv, None)))
 
     def stream_program(
-        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False
+        self, main: str, arguments: Mapping[str, object], *, sudo: bool = False, python: str = ""
     ) -> AbstractContextManager[LineStream]:
         """The recorded lines of the program, and then how it ended."""
-        del sudo
+        del sudo, python
         return self._stream(self._next(_program_key(main, arguments)))
 
     def read_file(self, path: str, *, sudo: bool = False) -> bytes | None:

@@ -99,12 +99,12 @@ class Sweep:
         levels = options["levels"] or doubling(int((options["sweep"] or {}).get("max_concurrency", 1)))
         counts = options["n_requests"]
         counts = counts if isinstance(counts, list) else [counts] * len(levels)
-        shapes = []
+        shapes: List[Dict[str, Any]] = []
         for level, count in zip(levels, counts):
             shape = dict(level) if isinstance(level, dict) else {"concurrency": level}
             if shape.get("n_requests") is None and shape.get("duration_s") is None and shape.get("arrival") != "trace":
                 shape["n_requests"] = count
-            shapes.append(shape)
+            shapes.append({**shape, "number": len(shapes)})
         return shapes
 
     def _measure(self, shape: Dict[str, Any], repeat: int) -> Dict[str, Any]:
@@ -122,7 +122,7 @@ class Sweep:
                 break
             self.n_processes = more
         self.cpu_share, self.size = line["client_cpu_share"], size
-        line["repeat"] = repeat
+        line.update({"number": shape["number"], "repeat": repeat})
         for request in requests:
             _print(request)
         _print(line)

@@ -1,4 +1,4 @@
-"""Benchmarks a service from its own host: the load generator runs there, figures come back as it goes."""
+"""Benchmarks a service: the load generator runs on its own host (or here, against a URL), figures come as it goes."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -6,23 +6,27 @@ from contextlib import suppress
 from threading import Timer
 from typing import Any, NamedTuple
 
-from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
+from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, Slo
 from opslib.domain.benchmark_judge import judge_benchmark
 from opslib.domain.benchmark_samples import LevelRun, summarize
 from opslib.domain.host import Host
+from opslib.domain.load import LoadSpec, closed_levels
 from opslib.domain.states import CheckResult, State
-from opslib.errors import UnexpectedAnswer
+from opslib.errors import BadParameter, UnexpectedAnswer
 
 Progress = Callable[["Mapping[str, Any] | BenchmarkLevel"], None]
-_MIN_REQUESTS = 4
 _GRACE_S = 30.0  # what the program may need beyond its deadline to start, read its answers and print them
 
 
 def run_benchmark(
     host: Host,
     *,
-    port: int,
+    port: int = 0,
+    url: str = "",
+    ca_file: str = "",
+    api_key: str = "",
     model: str = "",
+    load: LoadSpec | None = None,
     levels: Sequence[int] = (1, 4, 16, 64),
     requests_per_stream: int = 2,
     input_tokens: int = 256,
@@ -30,28 +34,65 @@ def run_benchmark(
     seed: int = 0,
     deadline_s: float = 600.0,
     endpoint: str = "/v1/completions",
+    slo: Slo | None = None,
+    gpus: Sequence[int] = (),
+    python: str = "",
     on_progress: Progress | None = None,
 ) -> BenchmarkReport:
-    """Measures throughput and latencies at each concurrency level, and judges them.
+    """Measures throughput and latencies at each level of a load, and judges them.
 
-    Without a `model` the first that the service names is used. Each of a level's streams sends
-    `requests_per_stream` requests, a level at least four. `on_progress` gets each progress line (n_done, n_requests,
-    n_errors, n_chunks, concurrency, elapsed_s) and each finished BenchmarkLevel. A service that fails is a report;
-    UnexpectedAnswer means that the load generator itself ended before its result.
+    The service listens on the host's `port`, or answers at `url` (https: with the CA of `ca_file`, both as the host
+    sees them); `api_key` is `env:NAME` or `file:PATH`, looked up on the host. `load`, or else plain `levels` of
+    streams. Without a `model` the first that the service names is used. With `gpus` (their indices) nvidia-smi is
+    watched, and throughput is told per GPU. `python` is a Python of the host with uvloop (see `engine_python`).
+    `on_progress` gets each progress line (n_done, n_requests, n_errors, n_chunks, concurrency, elapsed_s) and each
+    level as it ends, a repeated one each time. A service that fails is a report; BadParameter means that nothing was
+    sent, UnexpectedAnswer that the load generator itself ended before its result.
     """
+    spec = load or LoadSpec(
+        levels=closed_levels(levels),
+        requests_per_stream=requests_per_stream,
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+        seed=seed,
+    )
     arguments = {
+        **spec.arguments(),
         "port": port,
+        "url": url,
+        "ca_file": ca_file,
+        "api_key": api_key,
         "model": model,
         "endpoint": endpoint,
-        "levels": list(levels),
-        "n_requests": [max(_MIN_REQUESTS, requests_per_stream * concurrency) for concurrency in levels],
-        "input_tokens": input_tokens,
-        "output_tokens": output_tokens,
-        "seed": seed,
         "deadline_s": deadline_s,
+        "gpus": list(gpus),
+        "watches_gpus": bool(gpus),
     }
-    sweep = _measure(host, arguments, deadline_s, on_progress or (lambda _: None))
-    return judge_benchmark(sweep.levels, n_planned=len(levels), host=host.settings.alias, model=sweep.model)
+    slo = slo or spec.slo
+    sweep = _measure(host, arguments, on_progress or (lambda _: None), slo=slo, n_gpus=len(gpus), python=python)
+    is_stopped = bool(sweep.end.get("stop_reason"))
+    return judge_benchmark(
+        sweep.levels(slo, len(gpus), spec.seed),
+        n_planned=None if is_stopped else len(arguments["levels"]),
+        host=host.settings.alias,
+        model=str(sweep.end["model"]),
+        stop_reason=str(sweep.end.get("stop_reason", "")),
+        saturation_concurrency=sweep.end.get("saturation_concurrency"),
+        slo=slo,
+        n_repeats=spec.repeats,
+        has_shared_prefixes=bool(spec.prefix_tokens or (spec.prompts and not spec.has_salt)),
+    )
+
+
+def engine_python(host: Host) -> str:
+    """The Python that the engine's own program runs on, by its first line; "" where that names none with a path.
+
+    A vLLM environment has uvloop, with which the load generator needs half the CPU.
+    """
+    first = (host.read_file(host.settings.vllm) or b"").partition(b"\n")[0].decode("utf-8", "replace")
+    interpreter = first.removeprefix("#!").strip()
+    is_python = first.startswith("#!/") and interpreter.rpartition("/")[2].startswith("python")
+    return interpreter if is_python and " " not in interpreter else ""
 
 
 class TokenCheck(CheckResult):
@@ -76,11 +117,12 @@ def one_token(
         "deadline_s": deadline_s,
         "keep_text": True,
     }
-    sweep = _measure(host, arguments, deadline_s, lambda _: None)
-    if not sweep.levels or not sweep.requests:
+    sweep = _measure(host, arguments, lambda _: None)
+    levels, requests = sweep.levels(), [request for run in sweep.runs for request in run.requests]
+    if not levels or not requests:
         summary = f"no token within {deadline_s:.0f} s"
         return TokenCheck(name="one_token", state=State.CRITICAL, summary=summary)
-    level, request = sweep.levels[0], sweep.requests[0]
+    level, request = levels[0], requests[0]
     if request["error"] is not None or not level.total_output_tokens:
         kind = str(request["error"] or "no_tokens")
         message = level.error_messages.get(kind, "")
@@ -92,35 +134,49 @@ def one_token(
 
 
 class _Sweep(NamedTuple):
-    levels: list[BenchmarkLevel]
-    requests: list[dict[str, Any]]
-    model: str
+    runs: list[LevelRun]
+    end: Mapping[str, Any]
+
+    def levels(self, slo: Slo | None = None, n_gpus: int = 0, seed: int = 0) -> list[BenchmarkLevel]:
+        """Each level with all of its runs."""
+        numbers = sorted({run.level["number"] for run in self.runs})
+        grouped = [[run for run in self.runs if run.level["number"] == number] for number in numbers]
+        return [summarize(runs, slo=slo, n_gpus=n_gpus, seed=seed) for runs in grouped]
 
 
-def _measure(host: Host, arguments: Mapping[str, object], deadline_s: float, on_progress: Progress) -> _Sweep:
-    levels: list[BenchmarkLevel] = []
+def _measure(
+    host: Host,
+    arguments: Mapping[str, Any],
+    on_progress: Progress,
+    *,
+    slo: Slo | None = None,
+    n_gpus: int = 0,
+    python: str = "",
+) -> _Sweep:
+    runs: list[LevelRun] = []
     requests: list[dict[str, Any]] = []
-    n_read = 0  # requests that belong to finished levels
-    with host.stream_program("loadgen", arguments) as stream:
-        watchdog = Timer(deadline_s + _GRACE_S, stream.close)
+    with host.stream_program("loadgen", arguments, python=python) as stream:
+        watchdog = Timer(float(arguments["deadline_s"]) + _GRACE_S, stream.close)
         watchdog.daemon = True
         watchdog.start()
         try:
             for raw in stream:
                 line = _read_line(raw, host.settings.alias)
                 if line["type"] == "end":
-                    return _Sweep(levels, requests, line["model"])
+                    return _Sweep(runs, line)
+                if line["type"] == "refused":
+                    raise BadParameter(str(line["message"]), host=host.settings.alias)
                 if line["type"] == "request":
                     requests.append(line)
                 elif line["type"] == "level":
-                    levels.append(summarize([LevelRun(line, requests[n_read:])]))
-                    n_read = len(requests)
-                    on_progress(levels[-1])
+                    runs.append(LevelRun(line, requests))
+                    requests = []
+                    on_progress(summarize(runs[-1:], slo=slo, n_gpus=n_gpus))
                 else:
                     on_progress(line)
         finally:
             watchdog.cancel()
-    message = f"the load generator ended before its result, after {len(levels)} levels"
+    message = f"the load generator ended before its result, after {len(runs)} levels"
     raise UnexpectedAnswer(message, host=host.settings.alias, hint="run it again; see the host's memory and load")
 
 
