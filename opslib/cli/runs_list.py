@@ -1,12 +1,13 @@
 """The records as a list for a terminal: two lines each, never wider than it."""
 
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 
+from opslib.app.reviewing import facts_of
 from opslib.cli.story import badge_text
 from opslib.records.find import time_of
 from opslib.records.index import RecordEntry
+from opslib.views.records import ending
 
 _WIDEST = 100
 _STATE = len("✗ interrupted")
@@ -22,19 +23,8 @@ def list_lines(entries: Sequence[RecordEntry]) -> Iterator[str]:
         cells = [name.ljust(wide) for name, wide in zip(names, widths, strict=True)]
         line = f"{time_of(entry.name):<19}  {badge_text(entry.shown_state):<{_STATE}}  {'  '.join(cells)}"
         yield _cut(line.rstrip(), width)
-        told = "  ".join(filter(None, (entry.ticket, _ending(entry))))
+        told = "  ".join(filter(None, (entry.ticket, ending(facts_of(entry)))))
         yield _cut(f"{_INDENT}{told}".rstrip(), width)
-
-
-def _ending(entry: RecordEntry) -> str:
-    """How it ended in one line: cause and cure first, where there are any."""
-    if entry.cause and entry.cured_by:
-        return f"{entry.cause}, cured by {entry.cured_by}"
-    reason = " ".join(entry.reason.split())
-    if not entry.cause:
-        return reason
-    told = re.sub(rf"^.*{re.escape(entry.cause)}(?: \([a-z]+ confidence\))?: ", "", reason)
-    return f"{entry.cause}: {told}"
 
 
 def _cut(line: str, width: int) -> str:

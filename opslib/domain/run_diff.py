@@ -12,7 +12,7 @@ from opslib.domain.states import Value
 
 # What a figure may differ by between two runs of the same thing, by the end of its name; the first that fits counts.
 _CHANCE = {"_p99_ms": 0.25, "_p50_ms": 0.1, "_s": 0.1, "_throughput": 0.05, "": 0.005}
-_ABSENT = "-"
+_ABSENT = "absent"
 
 
 class Difference(Value):
@@ -82,7 +82,8 @@ def _said(values: Mapping[str, Any], what: str) -> str:
 def _parameters(a: RunRecord, b: RunRecord, changed_flags: set[str]) -> Iterator[Difference]:
     """Parameters that differ; one that is said by a flag that differs as well is told there."""
     for entry in _differences(a.parameters, b.parameters):
-        if f"--{entry.what.replace('_', '-')}" not in changed_flags and entry.what != "ticket":
+        is_told = f"--{entry.what.replace('_', '-')}" in changed_flags or entry.what == "ticket"
+        if not is_told and _ABSENT not in (entry.a, entry.b):  # one that only one side's version had says nothing
             yield entry
 
 

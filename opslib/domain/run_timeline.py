@@ -24,6 +24,7 @@ _ACTING = {"confirm", "install", "remedy", "launch", "relaunch", "rollback", "ca
 _TELLING = {"investigate", "benchmark", "verify-download", "plan-memory", "preflight", "lint", *_ACTING}
 _SEEN: dict[str, Source] = {"unit": "unit", "health": "health", "gpu": "gpu", "guard": "gpu"}
 _WATCHED = {"launch", "relaunch"}
+_ENDS = {"ready": State.OK, "crashed": State.CRITICAL, "failed": State.CRITICAL, "timed_out": State.CRITICAL}
 _KERNEL = re.compile(
     r"Xid|NVRM: (?!loading)|[Oo]ut of memory|oom[-_ ]|[Kk]illed process|segfault|general protection|Call Trace|"
     r"I/O error|hung task|blocked for more|EXT4-fs error|XFS .*[Cc]orrupt|link (?:is )?[Dd]own|thermal|MCE|EDAC"
@@ -120,8 +121,9 @@ def _from_events(run: KeptRun) -> Iterator[TimelineRow]:
         event = kept.event
         kind, section = str(event.get("kind", "")), str(event.get("section", ""))
         text = str(event.get("text", ""))
-        state = State(event["state"]) if event.get("state") in set(State) else None
         source = _source_of(kind, section, text)
+        seen = _ENDS.get(text.partition(":")[0]) if source == "engine" else None
+        state = State(event["state"]) if event.get("state") in set(State) else seen
         try:
             at = datetime.fromisoformat(str(event.get("at")))
         except ValueError:

@@ -1,5 +1,6 @@
 """Records as a list: when, where, what, how it ended, with a link to each."""
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -23,7 +24,7 @@ def record_rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
             str(entry["unit"]) or "-",
             str(entry["runbook"]) or "-",
             _state_text(str(entry["state"])),
-            shortened(str(entry["outcome"])),
+            shortened("  ".join(filter(None, (str(entry.get("ticket", "")), ending(entry))))),
         )
         for entry in entries
     ]
@@ -40,6 +41,21 @@ def records_table(entries: Sequence[Mapping[str, Any]], links: Sequence[str] = (
         when = link(links[at], row[0]) if at < len(links) and links[at] else row[0]
         shown.append((when, *row[1:4], _state_html(str(entry["state"])), row[5]))
     return Shown(table(shown, COLUMNS), text_table(rows, COLUMNS))
+
+
+def ending(entry: Mapping[str, Any]) -> str:
+    """How a run ended in one line: its cause in front, once, with what cured it where that is known.
+
+    >>> ending({"outcome": "stopped at remedy: a/b (high confidence): too large", "cause": "a/b", "cured_by": ""})
+    'a/b: too large'
+    """
+    cause, cured_by = str(entry.get("cause") or ""), str(entry.get("cured_by") or "")
+    if cause and cured_by:
+        return f"{cause}, cured by {cured_by}"
+    reason = " ".join(str(entry["outcome"]).split())
+    if not cause:
+        return reason
+    return f"{cause}: {re.sub(rf'^.*{re.escape(cause)}(?: [(][a-z]+ confidence[)])?: ', '', reason)}"
 
 
 def record_note(name: str) -> Shown:

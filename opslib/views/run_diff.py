@@ -1,5 +1,6 @@
 """Two records against each other on a screen: what was changed, what came of it, and which change may explain what."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from opslib.domain.run_diff import Difference, FigureChange, RunDiff
@@ -12,6 +13,7 @@ from opslib.views.theme import headline, note
 _CHANGED = ("changed", "A", "B")
 _FIGURES = ("figure", "A", "B", "B/A")
 _LONGEST = 32  # characters of a value
+_WIDEST = 100
 _GIB = 2**30
 SAME = "nothing differs but what differs between any two runs"
 
@@ -25,16 +27,21 @@ def diff_panel(diff: RunDiff, *, is_whole: bool = False) -> Shown:
     reasons = list(_reasons(diff.figures))
     if reasons:
         html += [note("May explain it, by the table of flags and figures:"), *(note(line) for line in reasons)]
-        text += ["", "May explain it, by the table of flags and figures", *(f"  {line}" for line in reasons)]
+        text += ["", "May explain it, by the table of flags and figures"]
+        text += [line for reason in reasons for line in _wrapped(reason)]
     unexplained = [figure.figure for figure in diff.figures if figure.is_notable and not figure.may_explain]
     if unexplained:
         line = f"Nothing in the records explains: {', '.join(unexplained)}"
         html.append(note(line))
-        text += ["", line]
+        text += ["", *_wrapped(line, "")]
     if diff.is_same:
         html.append(headline(State.OK, SAME))
         text += ["", SAME]
     return Shown("".join(html), "\n".join(text))
+
+
+def _wrapped(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(text, _WIDEST, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False)
 
 
 def _tables(diff: RunDiff, *, is_whole: bool) -> Iterator[tuple[str, Sequence[str], list[tuple[str, ...]]]]:

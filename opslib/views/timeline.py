@@ -1,7 +1,6 @@
 """A time line on a screen: one row per thing that happened, each with the file and line that it is written down in."""
 
 from collections.abc import Callable, Iterator
-from html import escape
 
 from opslib.domain.run_timeline import Timeline, TimelineRow
 from opslib.domain.states import State
@@ -10,8 +9,8 @@ from opslib.views.shown import Shown
 from opslib.views.tables import Html, table
 from opslib.views.theme import STATE_SYMBOLS, badge, note
 
-COLUMNS = ("at (UTC)", "source", "what happened", "written in")
-_LONGEST = 240  # characters of a row in a table; its file has all of it
+COLUMNS = ("at (UTC)", "source", "", "what happened", "written in")
+_LONGEST = 200  # characters of a row in a table; its file has all of it
 _NOTHING = "the records tell of nothing"
 
 
@@ -20,8 +19,10 @@ def timeline_panel(timeline: Timeline, link_to: Callable[[str, str], str] | None
     if not timeline.rows:
         return Shown(note(_NOTHING), _NOTHING)
     is_several = len({(row.host, row.unit) for row in timeline.rows}) > 1
-    rows = [_cells(row, link_to, is_several=is_several) for row in timeline.rows]
-    html = table(rows, COLUMNS) + "".join(note(line) for line in timeline.notes)
+    days = [f"{row.at:%Y-%m-%d}" for row in timeline.rows]
+    is_one_day = len(set(days)) == 1
+    rows = [_cells(row, link_to, is_several=is_several, is_one_day=is_one_day) for row in timeline.rows]
+    html = table(rows, COLUMNS, caption=days[0] if is_one_day else "") + "".join(note(line) for line in timeline.notes)
     return Shown(html, "\n".join(timeline_lines(timeline, width=width)))
 
 
@@ -49,12 +50,14 @@ def timeline_lines(timeline: Timeline, *, width: int = 100) -> Iterator[str]:
         yield from timeline.notes
 
 
-def _cells(row: TimelineRow, link_to: Callable[[str, str], str] | None, *, is_several: bool) -> tuple[object, ...]:
-    said = escape(shortened(_text(row, is_several=is_several, has_symbol=False), _LONGEST))
-    shown = Html(f"{badge(row.state)} {said}") if row.state not in (None, State.OK) else Html(said)
+def _cells(
+    row: TimelineRow, link_to: Callable[[str, str], str] | None, *, is_several: bool, is_one_day: bool
+) -> tuple[object, ...]:
+    said = shortened(_text(row, is_several=is_several, has_symbol=False), _LONGEST)
+    state = Html(badge(row.state)) if row.state not in (None, State.OK) else ""
     where = f"{row.file.rpartition('/')[2]}{f':{row.line}' if row.line else ''}"
-    linked = link(link_to(row.record, row.file), where) if link_to else Html(escape(f"{row.record}/{where}"))
-    return f"{row.at:%Y-%m-%d} {_clock(row)}", row.source, shown, linked
+    linked = link(link_to(row.record, row.file), where) if link_to else f"{row.record}/{row.file}"
+    return _clock(row) if is_one_day else f"{row.at:%Y-%m-%d} {_clock(row)}", row.source, state, said, linked
 
 
 def _text(row: TimelineRow, *, is_several: bool, has_symbol: bool = True) -> str:

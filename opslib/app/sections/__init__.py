@@ -4,13 +4,22 @@ from opslib.app.form import parameter_form
 from opslib.app.run import begin_run
 from opslib.app.sections.benchmark import benchmark
 from opslib.app.sections.canary import canary
+from opslib.app.sections.compare import compare
 from opslib.app.sections.crash import investigate, relaunch, remedy
 from opslib.app.sections.install import confirm, install, plan_unit
 from opslib.app.sections.launch import launch
 from opslib.app.sections.memory import compare_parallel_sizes, memory_what_if, plan_memory
 from opslib.app.sections.overall import identify, outcome
 from opslib.app.sections.practice import prepare_crash, prepare_service
-from opslib.app.sections.review import review, reviewed_frame
+from opslib.app.sections.preflight import preflight
+from opslib.app.sections.review import (
+    compare_last,
+    draft_incident,
+    review,
+    reviewed_frame,
+    show_timeline,
+    told_frame,
+)
 from opslib.app.sections.unit import show_unit
 from opslib.app.sections.verify import cost_of_certainty, proof, shards_by_state, verify_download
 
@@ -18,9 +27,12 @@ __all__ = [
     "begin_run",
     "benchmark",
     "canary",
+    "compare",
+    "compare_last",
     "compare_parallel_sizes",
     "confirm",
     "cost_of_certainty",
+    "draft_incident",
     "identify",
     "install",
     "investigate",
@@ -30,6 +42,7 @@ __all__ = [
     "parameter_form",
     "plan_memory",
     "plan_unit",
+    "preflight",
     "prepare_crash",
     "prepare_service",
     "proof",
@@ -38,6 +51,8 @@ __all__ = [
     "review",
     "reviewed_frame",
     "shards_by_state",
+    "show_timeline",
     "show_unit",
+    "told_frame",
     "verify_download",
 ]
