@@ -31,6 +31,7 @@ Alias = Annotated[str, Field(pattern=ALIAS)]
 UnitName = Annotated[str, Field(pattern=UNIT)]
 GpuIndex = Annotated[int, Field(ge=0, le=63)]
 Concurrency = Annotated[int, Field(ge=1, le=1024)]
+RequestRate = Annotated[float, Field(gt=0, le=10_000)]
 VariableName = Annotated[str, Field(pattern=VARIABLE)]
 VariableValue = Annotated[str, Field(max_length=4096, pattern=MAYBE_LINE)]
 Ticket = Annotated[str, Field(pattern=MAYBE_TICKET)]
@@ -189,12 +190,22 @@ class BenchmarkParameters(BaseModel):
     """Which load the benchmark puts on the engine."""
 
     concurrency_levels: list[Concurrency] = Field(
-        [1, 4, 16, 64], min_length=1, max_length=32, description="requests in flight, one level after the other"
+        [1, 4, 16, 64], max_length=32, description="requests in flight, one level after the other; []: until it is full"
+    )
+    request_rates: list[RequestRate] = Field(
+        [], max_length=32, description="requests per second that wait for no answer (Poisson), after those levels"
     )
     requests_per_stream: int = Field(2, ge=1, le=1000, description="requests per level = this x concurrency")
     input_tokens: int = Field(256, ge=1, le=1_000_000, description="length of each prompt, in tokens")
-    output_tokens: int = Field(64, ge=1, le=1_000_000, description="length of each answer, in tokens")
+    output_tokens: int = Field(32, ge=1, le=1_000_000, description="length of each answer, in tokens")
+    benchmark_repeats: int = Field(3, ge=1, le=20, description="times that each level is run; a comparison needs 3")
     benchmark_deadline_s: int = Field(600, ge=1, le=86_400, description="seconds after which no request is started")
+    slo_ttft_ms: float | None = Field(None, gt=0, description="most ms to the first token that users accept; None: any")
+    slo_tpot_ms: float | None = Field(None, gt=0, description="most ms per later token that users accept; None: any")
+    worse_threshold_percent: float = Field(
+        10.0, gt=0, le=1000, description="change for the worse that counts, beside the last good run"
+    )
+    on_worse: Literal["warning", "critical"] = Field("warning", description="state of a run that is worse than that")
 
 
 class LevelParameters(BaseModel):
@@ -254,6 +265,10 @@ class UnitBenchmarkParameters(BenchmarkParameters, ServedParameters, Parameters)
 class DeployParameters(BenchmarkParameters, LaunchParameters, LevelParameters, Parameters):
     """Parameters of `90-deploy`."""
 
+    roll_back_on: list[Literal["corrupt", "worse"]] = Field(
+        [], description="what undoes the deploy without a click: a corrupt canary, figures that are worse"
+    )
+
 
 class ReviewRunsParameters(RunParameters):
     """Parameters of `60-review-runs`: which records are listed."""
@@ -310,7 +325,10 @@ def is_reference(value: str) -> bool:
     >>> is_reference("env:HF_TOKEN"), is_reference("file:/etc/hf-token"), is_reference("s3cr3t")
     (True, True, False)
     """
-    return re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[/~][^\x00-\x1f]+|keyring:[^\x00-\x1f]+/[^\x00-\x1f]+", value) is not None
+    return (
+        re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*|file:[/~][^\x00-\x1f]+|keyring:[^\x00-\x1f]+/[^\x00-\x1f]+", value)
+        is not None
+    )
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
 MIN_SECRET_LENGTH = 8
+_BREAK = r"(?:(?:\\r)?\\n|\r?\n)?"
+_WRAPPED = re.compile(
+    r"[A-Za-z0-9+/_-]{40}(?:(?:\\r)?\\n|\r?\n)[A-Za-z0-9+/=_-]{2}"
+)  # a line of base64, and one after it
 _REFERENCES = ("env:", "file:", "keyring:", "[redacted")
 
 
@@ -52,9 +56,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     >>> redact("curl -H 'Authorization: Bearer abcdefgh12345678' :8000, canary42", ["canary42"])
     "curl -H 'Authorization: Bearer [redacted:bearer]' :8000, [redacted:known]"
     """
-    known = _known(tuple(secrets))
-    if known is not None:
-        text = known.sub("[redacted:known]", text)
+    text = redact_known(text, secrets)
     for kind, regex in _table().patterns:
         text = regex.sub(partial(_replaced, kind), text)
     return text
@@ -63,7 +65,12 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
 def redact_known(text: str, secrets: Iterable[str]) -> str:
     """The text without the known secrets alone: for what was redacted by patterns already."""
     known = _known(tuple(secrets))
-    return known.sub("[redacted:known]", text) if known is not None else text
+    if known is None:
+        return text
+    text = known.sub("[redacted:known]", text)
+    if _WRAPPED.search(text):
+        text = _known_in_lines(tuple(secrets)).sub("[redacted:known]", text)
+    return text
 
 
 def named_secrets(text: str) -> tuple[str, ...]:
@@ -180,6 +187,13 @@ def _known(secrets: tuple[str, ...]) -> re.Pattern[str] | None:
     if not forms:
         return None
     return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+
+
+@lru_cache(maxsize=64)
+def _known_in_lines(secrets: tuple[str, ...]) -> re.Pattern[str]:
+    """The same for base64 that is broken into lines (base64(1), MIME), also inside a JSON text."""
+    forms = {form for secret in secrets if secret for form in _base64_forms(secret.encode("utf-8", "surrogatepass"))}
+    return re.compile("|".join(_BREAK.join(map(re.escape, form)) for form in sorted(forms, key=len, reverse=True)))
 
 
 def _written_forms(secret: str) -> set[str]:

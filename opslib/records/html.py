@@ -1,5 +1,6 @@
 """The offline page of a record: the executed notebook as one self-contained HTML file."""
 
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def export_html(folder: RunFolder) -> Path:
     except FileNotFoundError:
         if record is None:
             raise CouldNotFindOut(f"{folder.path} holds no {NOTEBOOK_FILE}") from None
-        notebook = nbformat.v4.new_notebook()
+        notebook = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
     return folder.write_text(HTML_FILE, render_html(notebook, record))
 
 
@@ -56,7 +57,7 @@ def render_html(notebook: nbformat.NotebookNode, record: RunRecord | None) -> st
         "started_at": record.started_at.strftime("%Y-%m-%d %H:%M:%S UTC") if record else "",
         "took": _took(record),
     }
-    page, _ = exporter.from_notebook_node(_without_title(notebook, title), resources=resources)
+    page, _ = exporter.from_notebook_node(_prepared(notebook, title), resources=resources)
     return offline_html(page)
 
 
@@ -67,13 +68,23 @@ def _title(notebook: nbformat.NotebookNode, record: RunRecord | None) -> str:
     return record.runbook if record else "Record"
 
 
-def _without_title(notebook: nbformat.NotebookNode, title: str) -> nbformat.NotebookNode:
-    """The notebook without the heading that stands on top of the page already."""
+def _prepared(notebook: nbformat.NotebookNode, title: str) -> nbformat.NotebookNode:
+    """The notebook without the heading that stands on top of the page already, attached pictures in their place."""
+    for cell in notebook.cells:
+        for name, bundle in cell.get("attachments", {}).items():
+            cell.source = cell.source.replace(f"attachment:{name}", _picture(bundle))
+        if cell.cell_type == "markdown":
+            cell.source = cell.source.replace("](attachment:", "](#not-attached:")
     for cell in notebook.cells:
         if cell.cell_type == "markdown" and cell.source.startswith(f"# {title}"):
             cell.source = "\n".join(cell.source.splitlines()[1:])
             break
     return notebook
+
+
+def _picture(bundle: Mapping[str, str]) -> str:
+    """The address of an attached picture: the picture itself; one that isn't there leads nowhere."""
+    return next((f"data:{kind};base64,{bundle[kind]}" for kind in bundle if kind.startswith("image/")), "#not-attached")
 
 
 def _took(record: RunRecord | None) -> str:

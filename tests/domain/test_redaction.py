@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opslib.domain.redaction import redact, redact_notebook, redact_value, says_secret
+from opslib.domain.redaction import named_secrets, redact, redact_notebook, redact_value, says_secret
+from tests.trust.canary import leaks
 
 HUB = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz012345"
 # text with a secret, the secret
@@ -169,3 +170,32 @@ def test_names_that_say_secret(name):
 def test_names_that_say_no_secret(name):
     """Names that only resemble these do not."""
     assert not says_secret(name)
+
+
+@pytest.mark.parametrize("around", ["", "x" * 50, "x" * 51, "x" * 52])
+@pytest.mark.parametrize("is_json", [False, True])
+def test_base64_in_lines_is_searched_too(around, is_json, tmp_path):
+    """base64(1) and MIME break their lines: a known secret is found across the break, in a JSON text as well."""
+    secret = "kanarienvogel-4711-kanarienvogel"
+    lines = base64.encodebytes((around + secret * 3).encode()).decode()
+    text = json.dumps(lines) if is_json else lines
+    (tmp_path / "a").write_text(text)
+    assert leaks(tmp_path, secret)
+    (tmp_path / "a").write_text(redact(text, [secret]))
+    assert leaks(tmp_path, secret) == []
+
+
+UNIT = """[Service]
+Environment=HF_TOKEN=abcdefgh1 PORT=8000 A_KEY=short
+Environment="MY_PASSWORD=with a blank" 'OTHER_SECRET=quoted-one'
+Environment=SSL_KEY=/etc/key.pem B_TOKEN=env:B
+ExecStart=/opt/vllm/bin/vllm serve m --api-key flag-secret-1 --port 8000
+"""
+
+
+def test_a_unit_teaches_its_secrets():
+    """What a unit's environment and flags say is secret is known from then on; ports, paths and references are not."""
+    assert set(named_secrets(UNIT)) == {"abcdefgh1", "with a blank", "quoted-one", "flag-secret-1"}
+    diff = "-Environment=HF_TOKEN=abcdefgh2\n+Environment=PORT=1"
+    assert named_secrets(diff) == ("abcdefgh2",)
+    assert named_secrets("the environment=HF_TOKEN=abcdefgh3 of nothing") == ()

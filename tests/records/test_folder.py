@@ -1,14 +1,18 @@
 """Record folders: names, atomic files, redaction at the door."""
 
+import hashlib
 import json
+import sys
 import threading
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
 from opslib.domain.parameters import validate_parameters
 from opslib.domain.record import new_record
 from opslib.errors import BadParameter, CouldNotFindOut, Refused, UnknownName
+from opslib.records.evidence import EvidenceFile, keep_evidence, redact_again
 from opslib.records.folder import RunFolder, atomic_write
 from opslib.records.secrets import environment_secrets, reference_secrets, resolve_reference
 from opslib.records.tail import EventTail
@@ -162,3 +166,27 @@ def test_missing_secrets_are_all_named():
 def test_short_values_and_paths_of_the_environment_are_no_secrets():
     """A number, a switch or a path under a name that says secret would be found everywhere."""
     assert environment_secrets({"A_KEY": "1", "B_KEY": "/etc/key.pem", "C_KEY": "true"}) == ()
+
+
+def test_keyring_is_asked_where_it_is_installed(monkeypatch):
+    """`keyring:SERVICE/NAME` is looked up where the package is there, and refused with what to give where it isn't."""
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(BadParameter, match="the package keyring is not installed; give env:NAME or file:PATH"):
+        resolve_reference("keyring:opslib/hub")
+    known = {("opslib/a", "hub"): "s3cr3t"}
+    monkeypatch.setitem(sys.modules, "keyring", SimpleNamespace(get_password=lambda *place: known.get(place)))
+    assert resolve_reference("keyring:opslib/a/hub") == "s3cr3t"
+    with pytest.raises(BadParameter, match="holds no such password"):
+        resolve_reference("keyring:opslib/b")
+
+
+def test_what_a_text_teaches_is_taken_out_of_earlier_files_too(folder):
+    """A secret that a unit's text gives away later is taken out of what was written before, and digests are renewed."""
+    at = datetime.now(UTC)
+    files = [EvidenceFile(name="journal.txt", asked="journalctl", asked_at=at, text="bad key geheimes-wort-1")]
+    manifest = keep_evidence(folder, "start", "u", files)
+    folder.add_evidence("unit.txt", b"Environment=API_TOKEN=geheimes-wort-1")
+    assert [path.name for path in redact_again(folder)] == ["journal.txt"]
+    content = (manifest.parent / "journal.txt").read_bytes()
+    assert content == b"bad key [redacted:known]"
+    assert json.loads(manifest.read_text())["files"][0]["sha256"] == hashlib.sha256(content).hexdigest()

@@ -102,3 +102,13 @@ def test_export_needs_a_notebook(tmp_path):
     """Without an executed notebook there is no page."""
     with pytest.raises(CouldNotFindOut, match=r"no notebook\.ipynb"):
         export_html(RunFolder(tmp_path))
+
+
+def test_attached_pictures_show():
+    """A picture attached to a cell is part of the page; one that is missing leaves the page whole."""
+    cell = new_markdown_cell(
+        "![a](attachment:a.png) ![b](attachment:b.png)", attachments={"a.png": {"image/png": "iVBORw0K"}}
+    )
+    whole = render_html(new_notebook(cells=[cell]), record())
+    assert 'src="data:image/png;base64,iVBORw0K"' in whole
+    assert "attachment:" not in whole
