@@ -30,6 +30,7 @@ class Next(NamedTuple):
 NEXT: Mapping[str, Next] = {
     "verify-download": Next("10-verify-download", "When the download is mended, verify it again"),
     "plan-memory": Next("20-plan-memory", "Plan again with other figures"),
+    "preflight": Next("30-launch", "When that is mended, start it again"),
     "install": Next("30-launch", "Install and start it again"),
     "launch": Next("40-investigate-crash", "Find out why"),
     "investigate": Next("30-launch", "When the cause is mended, start it again"),

@@ -16,17 +16,20 @@ COARSE_S = 2.0  # the same, where the file system counts in seconds
 
 def state_folder(wanted: str) -> Optional[str]:
     """A folder for receipts that this login may write: below `wanted`, else in its own home; None without any."""
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    for base in (wanted, os.path.join(home, "opslib")):
-        folder = os.path.join(base, "verified")
+    for folder in receipt_folders(wanted):
         try:
-            if base:
-                os.makedirs(folder, mode=0o755, exist_ok=True)
-                if os.access(folder, os.W_OK | os.X_OK):
-                    return folder
-        except OSError:
+            os.makedirs(folder, mode=0o755, exist_ok=True)
+            if os.access(folder, os.W_OK | os.X_OK):
+                return folder
+        except OSError:  # noqa: PERF203
             continue
     return None
+
+
+def receipt_folders(wanted: str) -> List[str]:
+    """Where receipts may lie: below `wanted`, and in the login's own home."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return [os.path.join(base, "verified") for base in (wanted, os.path.join(home, "opslib")) if base]
 
 
 def marks_of(status: os.stat_result) -> List[int]:

@@ -14,13 +14,21 @@ def installed_version(programs: List[str], package: str) -> Dict[str, Any]:
     if not known:
         return {"version": "", "problem": "there is no %s" % (programs[0] if programs else package)}
     pattern = re.compile(r"%s(?:_[a-z]+)?-([^-]+)\.dist-info$" % re.escape(package), re.IGNORECASE)
-    for prefix in _prefixes(known):
-        for place in _PLACES:
-            names = glob.glob(os.path.join(glob.escape(prefix), place, "%s*.dist-info" % package))
-            found = [match.group(1) for match in map(pattern.search, sorted(names)) if match]
-            if found:
-                return {"version": found[0], "problem": ""}
+    for folder in package_folders(known):
+        names = glob.glob(os.path.join(glob.escape(folder), "%s*.dist-info" % package))
+        found = [match.group(1) for match in map(pattern.search, sorted(names)) if match]
+        if found:
+            return {"version": found[0], "problem": ""}
     return {"version": "", "problem": "no %s-*.dist-info beside %s" % (package, known[0])}
+
+
+def package_folders(programs: List[str]) -> List[str]:
+    """Where the packages of these programs' environments lie, the nearest first."""
+    folders = []  # type: List[str]
+    for prefix in _prefixes([path for path in programs if path.startswith("/") and os.path.exists(path)]):
+        for place in _PLACES:
+            folders += sorted(glob.glob(os.path.join(glob.escape(prefix), place)))
+    return folders
 
 
 def _prefixes(programs: List[str]) -> List[str]:

@@ -23,20 +23,27 @@ from opslib.onhost.processes import command_line, describe, read_text, uptime_s
 _HEALTH_TIMEOUT_S = 2.0
 _MAX_KERNEL_LINES = 60
 _MAX_PROCESSES = 400
+_NOT_ALONE = ("list_units", "show", "owners", "settings")  # commands that are asked when there is something to ask
 _HANGS = "does not answer (a network file system that hangs?)"
 _KERNEL_WORDS = re.compile(rb"NVRM|Xid|\bECC\b|EDAC|Machine [Cc]heck|[Hh]ardware [Ee]rror|amdgpu|Out of memory|oom[-_]")
 
 
 def main(arguments: Dict[str, Any]) -> int:
     """Print everything that is asked; always exit status 0."""
+    print(json.dumps(look(arguments)), flush=True)
+    return 0
+
+
+def look(arguments: Dict[str, Any]) -> Dict[str, Any]:
+    """Everything that is asked, as one JSON object."""
     began_at = time.time()
     commands, timeout_s = arguments["commands"], arguments["timeout_s"]
     slow = arguments["timeouts_s"]
-    alone = {name: argv for name, argv in commands.items() if name not in ("list_units", "show")}
+    alone = {name: argv for name, argv in commands.items() if name not in _NOT_ALONE}
     jobs = {name: _job(argv, slow.get(name, timeout_s)) for name, argv in alone.items()}
     jobs["units"] = lambda: _units(arguments)
-    found = _Background(_file_jobs(arguments))  # a network file system may hang for good: nothing waits on it before
-    answers = _Background(jobs).answers(max([3 * timeout_s, *(2.0 + seconds for seconds in slow.values())]))
+    found = Background(_file_jobs(arguments))  # a network file system may hang for good: nothing waits on it before
+    answers = Background(jobs).answers(max([3 * timeout_s, *(2.0 + seconds for seconds in slow.values())]))
     files = found.answers(timeout_s)
     units = answers.pop("units", {"units": [], "problem": "took too long"})
     kernel = answers.pop("kernel", None)
@@ -58,11 +65,10 @@ def main(arguments: Dict[str, Any]) -> int:
         "engine": files.get("engine", {"problem": "%s: %s" % (arguments["vllm"], _HANGS)}),
     }
     reading["ended_at"] = time.time()
-    print(json.dumps(reading), flush=True)
-    return 0
+    return reading
 
 
-class _Background:
+class Background:
     """Jobs that run at once; one that hangs for good is left behind without an answer."""
 
     def __init__(self, jobs: Dict[str, Callable[[], Any]]) -> None:
@@ -89,7 +95,7 @@ def _file_jobs(arguments: Dict[str, Any]) -> Dict[str, Callable[[], Any]]:
 
 
 def _filesystem_job(path: str) -> Callable[[], Dict[str, Any]]:
-    return lambda: _filesystem(path)
+    return lambda: filesystem_at(path)
 
 
 def _job(argv: List[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
@@ -134,7 +140,7 @@ def _units(arguments: Dict[str, Any]) -> Dict[str, Any]:
     if shown["exit_status"] != 0:
         return {"units": [], "problem": "systemctl: " + shown["error"]}
     blocks = [block for block in shown["text"].split("\n\n") if arguments["units"] or engine_of(_exec_start(block))]
-    told = _Background({str(at): _unit_job(block) for at, block in enumerate(blocks)}).answers(2 * _HEALTH_TIMEOUT_S)
+    told = Background({str(at): _unit_job(block) for at, block in enumerate(blocks)}).answers(2 * _HEALTH_TIMEOUT_S)
     return {"units": [told.get(str(at)) or _plain(block) for at, block in enumerate(blocks)], "problem": ""}
 
 
@@ -233,7 +239,8 @@ def _processes(answers: Dict[str, Any], units: List[Dict[str, Any]]) -> List[Dic
     return [describe(int(pid), main_pids) for pid in sorted(pids, key=int)[:_MAX_PROCESSES]]
 
 
-def _filesystem(path: str) -> Dict[str, Any]:
+def filesystem_at(path: str) -> Dict[str, Any]:
+    """How large the file system of a path is, and how much an ordinary login can still fill."""
     try:
         status = os.statvfs(path)
     except OSError as error:

@@ -5,6 +5,7 @@ from importlib import resources
 from typing import Literal
 
 from opslib.rehearsal.scenarios import Scenario
+from opslib.rehearsal.standin.engine_flags import FLAGS, SHORT
 
 DEFAULT_PREFIX = "/opt/standin"
 _PROGRAMS = {"vllm": "engine", "nvidia-smi": "nvidia_smi", "hold-gpu-memory": "hold_gpu_memory", "listen": "listen"}
@@ -51,8 +52,16 @@ def standin_files(
     packages = f"{prefix}/lib/python3.11/site-packages"
     metadata = f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n"
     files[f"{packages}/vllm-{version}.dist-info/METADATA"] = (metadata.encode(), 0o644)
+    files[f"{packages}/vllm/engine/arg_utils.py"] = (_flags_source().encode(), 0o644)
+    files[f"{packages}/torch/version.py"] = (b"__version__ = '2.9.1+cu128'\ncuda: str = '12.8'\n", 0o644)
     files[f"{prefix}/share/rehearsal.json"] = (json.dumps(settings, indent=2).encode() + b"\n", 0o644)
     return files
+
+
+def _flags_source() -> str:
+    """The engine's flags as the sources of an installed vLLM show them."""
+    names = [f"--{entry.split()[0]}" for line in FLAGS.split("\n") for entry in line.split("|") if entry]
+    return "".join(f"group.add_argument({name!r})\n" for name in [*names, *SHORT])
 
 
 SettingsKey = Literal["scenario", "gpus", "ledger_dir", "clock_factor", "engine"]

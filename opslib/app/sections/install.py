@@ -1,6 +1,7 @@
 """The unit: what would change, who agrees, and the change itself."""
 
 from opslib.app.consent import ask_consent
+from opslib.app.locking import require_lock
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section, waiting_section
 from opslib.app.sections.memory import host_plan, serve_flags
@@ -104,6 +105,7 @@ async def confirm(run: Run) -> Answer:
 @section("install", changes=True)
 def install(run: Run) -> Answer:
     """The plan applied step by step, each verified by asking the host again; names every undo."""
+    require_lock(run)
     report = apply_plan(
         run.host, run.answers["plan"], on_step=lambda step: run.tell("line", step.title, section="install")
     )

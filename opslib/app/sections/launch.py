@@ -1,7 +1,9 @@
 """Start the unit and watch it."""
 
+from opslib.app.locking import require_lock
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, waiting_section
+from opslib.app.sections.preflight import prove_preflight
 from opslib.app.watching import STATES, LaunchPanel, watch
 from opslib.domain.launch import LaunchState, LaunchStatus
 from opslib.domain.states import State
@@ -18,12 +20,14 @@ async def launch(run: Run) -> Answer:
 
 async def launch_once(run: Run, section: str) -> Answer:
     """One start, watched to its end; a crash is critical, but may still be cured by a remedy."""
+    require_lock(run)
     run.tell("line", f"starting {run.parameters.unit}", section=section)
     start = start_unit(run.host, run.parameters.unit)
     status, panel = await watch(run, section, start)
     run.answers["start"], run.answers["launch"] = start, status
     if status.state is LaunchState.READY:
         _prove_plan(run)
+        prove_preflight(run)
     facts = launch_facts(status, panel)
     if status.state is LaunchState.READY:  # what a later crash is compared with
         snapshot = take_snapshot(run.host, run.parameters.unit, has_gpus=bool(run.parameters.gpus))

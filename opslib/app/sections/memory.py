@@ -126,8 +126,12 @@ def _own_units(run: Run) -> tuple[str, ...]:
 
 
 def serve_flags(run: Run) -> list[str]:
-    """The `vllm serve` flags that the parameters ask for, in the order of the unit file."""
-    parameters = run.parameters
+    """The `vllm serve` flags that the run's parameters ask for, in the order of the unit file."""
+    return flags_for(run.parameters)
+
+
+def flags_for(parameters: Any) -> list[str]:
+    """The `vllm serve` flags that parameters ask for, in the order of the unit file."""
     flags = {
         "--port": getattr(parameters, "port", None),
         "--served-model-name": getattr(parameters, "client_model_name", None),

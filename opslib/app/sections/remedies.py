@@ -1,6 +1,7 @@
 """The change that cures a cause: computed, shown, consented to, applied, and taken back where it made things worse."""
 
 from opslib.app.consent import ask_operator
+from opslib.app.locking import require_lock
 from opslib.app.run import Run, SectionResult
 from opslib.app.screen import Screen
 from opslib.app.section import Answer
@@ -65,6 +66,7 @@ async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
     agreed = ALLOWED if is_allowed else await ask_operator(f"Apply {change.words}?")
     if agreed is None:
         raise ConsentMissing("the operator did not consent to the remedy", hint="run this cell again to be asked again")
+    require_lock(run)
     report = apply_plan(run.host, plan)
     result, shown = install_answer(run, report)
     _note_attempt(run, diagnosis, change, before, report)

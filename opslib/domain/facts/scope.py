@@ -27,7 +27,12 @@ def in_scope(argv: Sequence[str], scope: str) -> tuple[str, ...]:
 
 
 # on-host programs whose arguments hold argument vectors that they run: name -> where
-_CARRIED = {"watch": ("journal", "show", "gpu"), "survey": ("commands",), "supervise": ("argv",)}
+_CARRIED = {
+    "watch": ("journal", "show", "gpu"),
+    "survey": ("commands",),
+    "preflight": ("commands",),
+    "supervise": ("argv",),
+}
 
 
 def carried_vectors(program: str, arguments: Mapping[str, Any]) -> list[tuple[str, ...]]:
