@@ -190,10 +190,13 @@ class BenchmarkParameters(BaseModel):
     """Which load the benchmark puts on the engine."""
 
     concurrency_levels: list[Concurrency] = Field(
-        [1, 4, 16, 64], max_length=32, description="requests in flight, one level after the other; []: until it is full"
+        [1, 4, 16, 64], min_length=1, max_length=32, description="requests in flight, one level after the other"
+    )
+    max_concurrency: Concurrency | None = Field(
+        None, description="double from 1 up to this until the service is full; None: the levels above"
     )
     request_rates: list[RequestRate] = Field(
-        [], max_length=32, description="requests per second that wait for no answer (Poisson), after those levels"
+        [], max_length=32, description="requests per second that wait for no answer (Poisson), after the levels"
     )
     requests_per_stream: int = Field(2, ge=1, le=1000, description="requests per level = this x concurrency")
     input_tokens: int = Field(256, ge=1, le=1_000_000, description="length of each prompt, in tokens")

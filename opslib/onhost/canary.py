@@ -1,7 +1,7 @@
 """The canary: asks a running engine the same few things as ever, so that its answers can be compared with earlier ones.
 
 Arguments: port, prompts (texts), messages (of the one chat), plain_text, n_tokens, and optionally model (else the
-first that the server names), address, top_logprobs, deadline_s. Prints one JSON line: what the server says of itself,
+first that the server names), top_logprobs, deadline_s, and where the server is, as for the load generator. Prints one JSON line: what the server says of itself,
 what lies in the model's directory, the continuation of each prompt (greedy, with log-probabilities where the server
 gives them), and the log-probability of each token of the plain text. One request at a time: a batch of another shape
 would change the last digits.
@@ -9,15 +9,15 @@ would change the last digits.
 
 import asyncio
 import json
-import os
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from opslib.onhost.completions import error_message
-from opslib.onhost.exchange import Connection
+from opslib.onhost.loadlevel import Load
 from opslib.onhost.model_files import describe_model
 
-DEFAULTS: Dict[str, Any] = {"address": "", "model": "", "top_logprobs": 5, "deadline_s": 120.0}
+DEFAULTS: Dict[str, Any] = {"model": "", "top_logprobs": 5, "deadline_s": 120.0}
+_WHERE = ("url", "address", "port", "ca_file", "api_key")  # as the load generator takes them
 
 
 def main(arguments: Dict[str, Any]) -> int:
@@ -55,7 +55,8 @@ class Server:
 
     def __init__(self, options: Dict[str, Any]) -> None:
         self.options = options
-        self.connection = _connection(options)
+        self.load = Load({name: value for name, value in options.items() if name in _WHERE})
+        self.connection = self.load.connection()
         self.ends_at = time.monotonic() + float(options["deadline_s"])
 
     def close(self) -> None:
@@ -72,7 +73,7 @@ class Server:
 
     async def _exchange(self, method: str, path: str, body: bytes) -> Tuple[Dict[str, Any], str]:
         left_s = max(0.1, self.ends_at - time.monotonic())
-        exchange = await self.connection.ask(method, path, body, timeout_s=left_s)
+        exchange = await self.connection.ask(method, self.load.path(path), body, timeout_s=left_s)
         if exchange.error is not None:
             return {}, "%s: %s" % exchange.error
         if exchange.status != 200:
@@ -142,11 +143,6 @@ class Server:
         value, _ = await self.post("/tokenize", {"model": model, **what})
         tokens = value.get("tokens")
         return [token for token in tokens if isinstance(token, int)] if isinstance(tokens, list) else []
-
-
-def _connection(options: Dict[str, Any]) -> Connection:
-    address = options["address"] or os.environ.get("OPSLIB_LOOPBACK") or "127.0.0.1"
-    return Connection(address, int(options["port"]))
 
 
 def _choice(value: Dict[str, Any]) -> Dict[str, Any]:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from opslib.app.headless import run_headless
+from opslib.domain.benchmark_compare import GATING
 from opslib.domain.canary import PROMPTS
 from opslib.errors import UnexpectedAnswer
 from opslib.workflow.canary import take_fingerprint
@@ -28,20 +29,27 @@ def sections_of(tmp_path_factory):
 
 
 def test_first_then_same_then_corrupt(sections_of):
-    """Kept once, the same on another start, and a damaged model is stopped before the load with the token named."""
-    result, canary, _, runs_dir = sections_of("healthy")
-    assert (result.exit_code, canary["verdict"]) == (0, "first")
+    """Kept once, the same on another start, and a damaged model is stopped before the load with the token named.
+
+    The second run is compared with the first one, whose figures had nothing to be compared with.
+    """
+    first_run, canary, _, runs_dir = sections_of("healthy")
+    assert (first_run.exit_code, canary["verdict"]) == (0, "first")
     (kept,) = (runs_dir / "fingerprints").iterdir()
     first = kept.read_bytes()
     assert json.loads(first)["dtype"] == "fp8"
     result, canary, _, _ = sections_of("healthy")
-    assert (result.exit_code, canary["verdict"], canary["distance_nats"]) == (0, "same", 0.0)
+    assert (canary["verdict"], canary["distance_nats"]) == ("same", 0.0)
+    compared = next(entry.value for entry in result.record.sections if entry.name == "compare")
+    assert (compared["baseline"], compared["differences"]) == (first_run.folder.name, [])
+    assert {change["figure"] for change in compared["changes"] if change["is_gating"]} == set(GATING)
     result, canary, names, _ = sections_of("garbage-weights")
     assert (result.exit_code, canary["verdict"], result.record.cause) == (2, "corrupt", "checkpoint/corrupt")
     assert "instead of" in canary["parts_at"]
     assert names[-1] == "canary"
+    assert "compare" not in names
     assert kept.read_bytes() == first
-    assert "10-verify-download" in (result.folder / "record.html").read_text()
+    assert (result.folder / "next-10-verify-download.ipynb").is_file()
 
 
 def test_a_program_that_dies_is_not_a_verdict():

@@ -8,15 +8,17 @@ from opslib.app.run import Run, SectionResult
 from opslib.app.screen import Screen
 from opslib.app.section import Answer, waiting_section
 from opslib.app.sections.crash import explain
-from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
+from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, Slo
 from opslib.domain.launch import LaunchEvent, LaunchStatus, UnitSeen
+from opslib.domain.load import LevelShape, LoadSpec, SweepBounds, closed_levels
 from opslib.domain.states import CheckResult, State, worst
 from opslib.domain.steadiness import check_steadiness
 from opslib.views.benchmark import COLUMNS, BenchmarkView, level_row
 from opslib.views.figures import figure_display
 from opslib.views.shown import Shown
-from opslib.workflow.benchmark import run_benchmark
+from opslib.workflow.benchmark import engine_python, run_benchmark
 from opslib.workflow.investigate import wait_until_ended
+from opslib.workflow.running import unit_gpus
 from opslib.workflow.steadiness import watched_service
 
 FIGURE = "benchmark.png"
@@ -81,17 +83,48 @@ def _sweep(run: Run) -> BenchmarkReport:
 
     def progress(event: Mapping[str, Any] | BenchmarkLevel) -> None:
         if isinstance(event, BenchmarkLevel):
-            text = f"concurrency {event.concurrency}: {event.output_throughput:,.0f} tokens/s"
+            text = f"{event.name}: {event.output_throughput:,.0f} {event.counted_in}/s"
             run.tell("progress", text, section="benchmark")
 
     return run_benchmark(
         run.host,
         port=parameters.port,
         model=parameters.client_model_name,
-        levels=parameters.concurrency_levels,
-        requests_per_stream=parameters.requests_per_stream,
-        input_tokens=parameters.input_tokens,
-        output_tokens=parameters.output_tokens,
+        load=load_of(parameters),
         deadline_s=parameters.benchmark_deadline_s,
+        slo=slo_of(parameters),
+        gpus=_gpus(run),
+        python=engine_python(run.host),
         on_progress=progress,
     )
+
+
+def load_of(parameters: Any) -> LoadSpec:
+    """The load that the parameters describe: streams, then rates of an open loop; or a sweep until it is full."""
+    levels = closed_levels(parameters.concurrency_levels)
+    levels += tuple(LevelShape(arrival="poisson", rate=rate) for rate in parameters.request_rates)
+    sweep = None
+    if parameters.max_concurrency:
+        bounds = {"ttft_ms": parameters.slo_ttft_ms, "tpot_ms": parameters.slo_tpot_ms}
+        levels, sweep = (), SweepBounds(max_concurrency=parameters.max_concurrency, **bounds)
+    return LoadSpec(
+        levels=levels,
+        sweep=sweep,
+        requests_per_stream=parameters.requests_per_stream,
+        repeats=parameters.benchmark_repeats,
+        input_tokens=parameters.input_tokens,
+        output_tokens=parameters.output_tokens,
+    )
+
+
+def slo_of(parameters: Any) -> Slo | None:
+    """What users accept, where the parameters say it."""
+    if parameters.slo_ttft_ms is None and parameters.slo_tpot_ms is None:
+        return None
+    return Slo(ttft_ms=parameters.slo_ttft_ms, tpot_ms=parameters.slo_tpot_ms)
+
+
+def _gpus(run: Run) -> tuple[int, ...]:
+    """The GPUs that the unit uses, to be watched meanwhile."""
+    given = getattr(run.parameters, "gpus", None)
+    return tuple(given) if given is not None else unit_gpus(run.host, run.parameters.unit)
