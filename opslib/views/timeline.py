@@ -1,5 +1,6 @@
 """A time line on a screen: one row per thing that happened, each with the file and line that it is written down in."""
 
+import textwrap
 from collections.abc import Callable, Iterator
 
 from opslib.domain.run_timeline import Timeline, TimelineRow
@@ -47,7 +48,8 @@ def timeline_lines(timeline: Timeline, *, width: int = 100) -> Iterator[str]:
         yield f"{number:>4}  {file}"
     if timeline.notes:
         yield ""
-        yield from timeline.notes
+        for line in timeline.notes:
+            yield from textwrap.wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _cells(

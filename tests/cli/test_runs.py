@@ -11,6 +11,7 @@ from opslib.domain.parameters import validate_parameters
 from opslib.domain.record import new_record
 from opslib.domain.states import Outcome, State
 from opslib.records.folder import RunFolder
+from tests.domain.run_records import cured_run, failed_run
 
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
@@ -67,3 +68,66 @@ def test_a_misspelt_command_offers_the_nearest(capsys):
     """A misspelt command is refused with the nearest name."""
     assert call(["runs", "shwo"]) == 4
     assert "no command 'shwo'; did you mean show?" in capsys.readouterr().err
+
+
+@pytest.fixture
+def story(tmp_path):
+    """The records of an incident: a deploy that crashed, and one that was cured."""
+    for run in (failed_run(), cured_run()):
+        folder = RunFolder.create(tmp_path, "gpu-a", "vllm", "90-deploy", run.record.started_at)
+        folder.write_record(run.record)
+        for kept in run.events:
+            folder.append_event(kept.event)
+        for path, text in run.files.items():
+            folder.add_evidence(path.rpartition("/")[2], text.encode(), path.split("/")[1])
+    return tmp_path
+
+
+LOOKS = {
+    "list": ["--ticket", "INC-7"],
+    "show": ["show", "last"],
+    "brief": ["show", "last", "--brief"],
+    "diff": ["diff", "last~1", "last"],
+    "timeline": ["timeline", "--ticket", "INC-7"],
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_it_fits_a_terminal(story, look, capsys):
+    """Nothing that is shown is wider than a hundred columns."""
+    assert call(["runs", "--runs-dir", str(story), *LOOKS[look]]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if str(story) not in line]
+    assert lines
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize("look", [*LOOKS, "incident"])
+def test_json_is_one_document(story, look, capsys):
+    """With --json standard output is one JSON document, whatever is asked."""
+    arguments = LOOKS.get(look, ["incident", "--ticket", "INC-7"])
+    assert call(["runs", *arguments, "--runs-dir", str(story), "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), dict)
+
+
+def test_the_list_is_short_unless_all_is_asked(story, capsys):
+    """The newest are listed, and how many more there are is told beside them."""
+    assert call(["runs", "--runs-dir", str(story), "-n", "1"]) == 0
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 2
+    assert "1 of 2 records" in said.err
+    assert call(["runs", "--runs-dir", str(story), "-n", "1", "--all"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_a_timeline_of_everything_is_not_asked_by_chance(story, capsys):
+    """Without a ticket, names or any filter nothing is put together."""
+    assert call(["runs", "timeline", "--runs-dir", str(story)]) == 4
+    assert "say which records" in capsys.readouterr().err
+
+
+def test_a_draft_is_markdown(story, capsys):
+    """`runs incident` prints the draft, headings and all."""
+    assert call(["runs", "incident", "--ticket", "INC-7", "--runs-dir", str(story)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("# INC-7: vllm on gpu-a")
+    assert "--max-num-seqs 256 cured gpu-memory/sampler-warmup" in told
