@@ -43,6 +43,7 @@ def allowances(settings: HostSettings, units: Sequence[str], ports: Sequence[int
     rows.append(("OPSLIB_FILES", ("mkdir", "--parents", "--mode=1777", locks_dir(settings))))
     for path, mode in files.items():
         rows += [("OPSLIB_LOOK", vector) for vector in _reading(path)]
+        rows.append(("OPSLIB_LOOK", ("cat", "--", f"{path}.{_STAMP}.bak")))  # the kept versions
         rows += [("OPSLIB_FILES", vector) for vector in _writing(path, mode)]
     return tuple(Allowance(program=argv[0], arguments=argv[1:], list_name=name) for name, argv in rows)
 
@@ -62,7 +63,7 @@ def _writing(path: str, mode: str) -> list[tuple[str, ...]]:
     return [
         *(("install", f"--mode={mode}", *owner, "--", "/dev/stdin", beside) for owner in owners),
         ("sha256sum", "--", beside),
-        ("cp", "--archive", "--", path, backup),
+        ("cp", "--archive", "--link", "--", path, backup),
         ("mv", "--force", "--no-target-directory", "--", beside, path),
         ("rm", "--force", "--", beside),
         ("mv", "--no-target-directory", backup, path),

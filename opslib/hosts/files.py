@@ -66,7 +66,8 @@ def _replace(
         if answer.text.lstrip("\\")[:64] != digest:
             raise UnexpectedAnswer(f"{path} arrived with other content; nothing was replaced", host=host.settings.alias)
         if backup_path is not None:
-            _must(host, ["cp", "--archive", "--", path, backup_path], f"cannot back up {path}", sudo=sudo)
+            # A second name for the old file is there whole or not at all; a copy could be cut short.
+            _must(host, ["cp", "--archive", "--link", "--", path, backup_path], f"cannot back up {path}", sudo=sudo)
         move = ["mv", "--force", "--no-target-directory", "--", beside, path]
         _must(host, move, f"cannot replace {path}", sudo=sudo)
     except OpslibError:

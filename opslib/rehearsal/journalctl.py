@@ -29,6 +29,7 @@ _OPTIONS = {
     "--follow": NO_VALUE,
     "--no-tail": NO_VALUE,
     "--since": VALUE,
+    "--grep": VALUE,
     "--until": VALUE,
     "--boot": r"-?\d+|[0-9a-f]{32}|[0-9a-f-]{36}|all",
     "--dmesg": NO_VALUE,
@@ -76,6 +77,8 @@ async def journalctl(store: JournalStore, argv: Sequence[str], terminal: Termina
     is_short = parsed.last("--output", "short").startswith("short")
     if not entries[:count] and is_short and "--quiet" not in parsed:
         terminal.out("-- No entries --\n")
+    elif "--grep" in parsed and not entries[:count]:
+        return 1
     elif "--show-cursor" in parsed and entries[:count]:
         terminal.out(f"-- cursor: {entries[:count][-1].cursor}\n")
     return 0
@@ -122,6 +125,9 @@ def _selection(store: JournalStore, parsed: Parsed) -> Match:
     if "--since" in parsed:
         since_us = _moment_us(parsed.last("--since"))
         conditions.append(lambda entry: entry.realtime_us >= since_us)
+    if "--grep" in parsed:
+        pattern = re.compile(parsed.last("--grep"), re.IGNORECASE if parsed.last("--grep").islower() else 0)
+        conditions.append(lambda entry: pattern.search(entry.text("MESSAGE") or "") is not None)
     return lambda entry: all(condition(entry) for condition in conditions)
 
 
