@@ -167,7 +167,7 @@ def test_a_model_that_the_unit_s_user_may_not_read(standin):
 # ---------------------------------------------------------------- two operators at once
 
 
-@KINDS
+@pytest.mark.parametrize("kind", ["rehearsal", pytest.param("standin", marks=[pytest.mark.realhost, pytest.mark.slow])])
 def test_of_two_deploys_at_once_one_is_refused(kind, request, tmp_path, monkeypatch):
     """Two operators launch one unit in the same moment: one does, the other is refused (4) and told by whom."""
     settings = settings_of(request, kind)
