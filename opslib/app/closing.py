@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from opslib.app.completing import complete_record
-from opslib.app.ending import left_on_host, running_section
+from opslib.app.ending import interrupted_at, left_on_host, running_section
 from opslib.domain.record import RunRecord
 from opslib.errors import OpslibError
 from opslib.records.alive import is_alive
@@ -38,8 +38,8 @@ def close_killed(path: Path) -> RunRecord | None:
     during = running_section(folder)
     last = record.sections[-1].name if record.sections else "the beginning"
     where = f"during {during}" if during else f"after {last}"
-    when = f"interrupted at {heard_at:%Y-%m-%d %H:%M:%S} UTC {where}"
-    ended = record.interrupted(f"{when}: its process is gone; {left_on_host(record, during)}", heard_at)
+    reason = f"{interrupted_at(heard_at, where)}: its process is gone; {left_on_host(record, during)}"
+    ended = record.interrupted(reason, heard_at)
     folder.write_record(ended)
     complete_record(folder)
     return ended

@@ -22,8 +22,8 @@ def closed_record(folder: RunFolder, error: BaseException | None, control: Kerne
         return record
     last = record.sections[-1].name if record.sections else "the beginning"
     during = running_section(folder)
+    where = f"during {during}" if during else f"after {last}"
     if control.stopped_by:
-        where = f"during {during}" if during else f"after {last}"
         return record.interrupted(f"interrupted by {control.stopped_by} {where}; {left_on_host(record, during)}", now)
     name, sentence = _one_line(error, folder.secrets)
     refused = getattr(opslib.errors, name, OpslibError)
@@ -31,8 +31,13 @@ def closed_record(folder: RunFolder, error: BaseException | None, control: Kerne
     reason = f"the runbook ended after {last}: {sentence}" if error else f"the runbook ended after {last}, undecided"
     outcome = Outcome(state=State.UNKNOWN, reason=reason)
     if name == "DeadKernelError":
-        return record.interrupted(f"the kernel died after {last}; {left_on_host(record, during)}", now)
+        return record.interrupted(f"{interrupted_at(now, where)}: the kernel died; {left_on_host(record, during)}", now)
     return record.finished(outcome, now, exit_code=code)
+
+
+def interrupted_at(at: datetime, where: str) -> str:
+    """How the sentence about a run that was killed begins."""
+    return f"interrupted at {at:%Y-%m-%d %H:%M:%S} UTC {where}"
 
 
 def running_section(folder: RunFolder) -> str:

@@ -28,6 +28,7 @@ SUBCOMMANDS = {
         "opslib.cli.runs_incident:incident_command",
         "A post-mortem's draft of what the records of a ticket say.",
     ),
+    "export": ("opslib.cli.runs_export:export_command", "Copy a record: as PDF as well, or under pseudonyms."),
     "verify": ("opslib.cli.runs_verify:verify_command", "Whether records are as they were sealed, and by whom."),
 }
 NEWEST = 20

@@ -5,27 +5,35 @@ from pathlib import Path
 
 import click
 
+from opslib.app.catalogue import default_runs_dir
+from opslib.cli.runs_options import json_option, runs_dir_option
 from opslib.cli.showing import show
 from opslib.domain.states import worst
+from opslib.records.find import find_record
 from opslib.records.seal import SealReport, allowed_signers_file, verify_record
 from opslib.views.theme import state_text
 
 
 @click.command("verify")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@click.argument("names", nargs=-1, required=True, metavar="RECORD...")
 @click.option(
     "--allowed-signers",
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     help="Who may sign, as in ssh-keygen(1) [$OPSLIB_ALLOWED_SIGNERS, ~/.config/opslib/allowed_signers].",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-def verify_command(paths: tuple[Path, ...], allowed_signers: Path | None, *, as_json: bool) -> int:
-    """Say whether the records at PATH are as they were sealed, by whom, and which cell or file was altered.
+@runs_dir_option
+@json_option
+def verify_command(
+    names: tuple[str, ...], allowed_signers: Path | None, runs_dir: Path | None, *, as_json: bool
+) -> int:
+    """Say whether RECORDs (named as for `show`) are as they were sealed, by whom, and which cell or file was altered.
 
     Exit codes: 0 as sealed, 1 unsigned or signed by nobody knows whom, 2 altered, 3 not sealed, 4 no such record.
     """
     signers = allowed_signers or allowed_signers_file()
-    reports = [verify_record(path.resolve(), allowed_signers=signers) for path in paths]
+    place = runs_dir or default_runs_dir()
+    paths = [Path(name).resolve() if Path(name).is_dir() else find_record(place, name) for name in names]
+    reports = [verify_record(path, allowed_signers=signers) for path in paths]
     if as_json:
         show(json.dumps({"records": [report.model_dump(mode="json") for report in reports]}, ensure_ascii=False))
     else:

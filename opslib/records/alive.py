@@ -24,14 +24,24 @@ def is_alive(controller: str, process_id: int | None, seen_at: datetime | None =
         return False
     except PermissionError:
         pass
-    began = _began_at(process_id)
+    fields = _fields(process_id)
+    if fields[:1] == ["Z"]:  # ended, and nobody has asked for its exit status: a container's first process may never
+        return False
+    began = _began_at(fields)
     return not (began and seen_at and (began - seen_at).total_seconds() > _SLACK_S)
 
 
-def _began_at(process_id: int) -> datetime | None:
-    """When a process began, from proc(5); None for a zombie's parent that is gone and where there is no /proc."""
-    with suppress(OSError, ValueError, StopIteration):
-        ticks = int(Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[19])
+def _fields(process_id: int) -> list[str]:
+    """What proc(5) says of a process from its state on; nothing where there is no /proc."""
+    with suppress(OSError):
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def _began_at(fields: list[str]) -> datetime | None:
+    """When a process began; None where there is no /proc."""
+    with suppress(OSError, ValueError, IndexError, StopIteration):
+        ticks = int(fields[19])
         lines = Path("/proc/stat").read_text().splitlines()
         booted = next(int(line.split()[1]) for line in lines if line.startswith("btime "))
         return datetime.fromtimestamp(booted + ticks / os.sysconf("SC_CLK_TCK"), UTC)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import nbformat
@@ -85,4 +86,11 @@ def test_process_number_used_anew_is_another_process():
     assert is_alive("", os.getpid(), datetime.now(UTC))
     assert not is_alive("", os.getpid(), datetime.now(UTC) - timedelta(days=30))
     assert not is_alive("", dead_process())
+    zombie = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE)
+    assert zombie.stdout.read() == b""
+    deadline = time.monotonic() + 10
+    while is_alive("", zombie.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_alive("", zombie.pid)  # nobody has waited for it yet
+    zombie.wait()
     assert is_alive("elsewhere.example", dead_process())

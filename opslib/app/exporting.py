@@ -1,0 +1,78 @@
+"""A record for somebody else: as it is with its seal, or under pseudonyms and sealed anew; as PDF as well."""
+
+import json
+import shutil
+from pathlib import Path
+
+from opslib.domain.pseudonyms import pseudonyms_for, with_pseudonyms
+from opslib.domain.record import RunRecord
+from opslib.errors import CouldNotFindOut, Refused, reason_of
+from opslib.records.folder import HTML_FILE, RunFolder, atomic_write
+from opslib.records.html import export_html
+from opslib.records.pdf import PDF_FILE, print_pdf
+from opslib.records.seal import seal_record
+
+COPY_NOTE = "a copy under pseudonyms; the record that it was made of has another seal"
+
+
+def export_record(path: Path, to: Path, *, has_pdf: bool = False, has_pseudonyms: bool = False) -> Path:
+    """Copy a record into the directory `to`; gives the copy's folder.
+
+    The copy keeps the record's seal. Under pseudonyms, or with a PDF that it didn't have, it gets one of its own.
+    Raises Refused where something lies there already, CouldNotFindOut where the copy or its PDF can't be made.
+    """
+    pairs = _pairs(path) if has_pseudonyms else {}
+    target = to / with_pseudonyms(path.name, pairs)
+    if target.exists():
+        raise Refused(f"{target} is there already", hint="give another directory with --to")
+    try:
+        shutil.copytree(path, target, symlinks=True)
+    except (OSError, shutil.Error) as error:
+        raise CouldNotFindOut(f"{target} could not be written: {reason_of(error)}") from error
+    if has_pseudonyms:
+        _rename_within(target, pairs)
+    if has_pdf and not (target / PDF_FILE).exists():
+        print_pdf(target / HTML_FILE, target / PDF_FILE)
+    elif not has_pseudonyms:
+        return target
+    seal_record(target)
+    return target
+
+
+def _pairs(path: Path) -> dict[str, str]:
+    record = RunFolder.open(path).read_record()
+    facts = record.model_dump(mode="json") if record else {}
+    return pseudonyms_for(facts, _texts(path).values())
+
+
+def _texts(path: Path) -> dict[Path, str]:
+    """Every file of a record that is text."""
+    texts = {}
+    for file in sorted(file for file in path.rglob("*") if file.is_file() and not file.is_symlink()):
+        try:
+            texts[file] = file.read_bytes().decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+    return texts
+
+
+def _rename_within(target: Path, pairs: dict[str, str]) -> None:
+    """Every text, and the page made anew; a PDF of before is dropped."""
+    (target / PDF_FILE).unlink(missing_ok=True)
+    for file, text in _texts(target).items():
+        atomic_write(file, with_pseudonyms(text, pairs).encode())
+    folder = RunFolder.open(target)
+    record = folder.read_record()
+    if record is not None:
+        folder.write_record(_noted(record))
+    export_html(folder)
+
+
+def _noted(record: RunRecord) -> RunRecord:
+    return record.model_copy(update={"notes": (*record.notes, COPY_NOTE)})
+
+
+def exported(path: Path) -> str:
+    """What was exported, as one JSON document."""
+    files = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
+    return json.dumps({"record": str(path), "files": files}, ensure_ascii=False)

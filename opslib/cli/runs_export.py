@@ -1,0 +1,33 @@
+"""`opslib runs export`: a record for somebody else."""
+
+from pathlib import Path
+
+import click
+
+from opslib.app.catalogue import default_runs_dir
+from opslib.app.exporting import export_record, exported
+from opslib.cli.runs_options import json_option, runs_dir_option
+from opslib.cli.showing import show
+from opslib.records.find import find_record
+
+
+@click.command("export")
+@click.argument("record", default="last")
+@click.option(
+    "--to", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Directory of the copy [.]."
+)
+@click.option("--pdf", "has_pdf", is_flag=True, help="Print its page as record.pdf as well (by Chromium).")
+@click.option(
+    "--pseudonyms", "has_pseudonyms", is_flag=True, help="Hosts, addresses and users become host-1, user-1, ..."
+)
+@runs_dir_option
+@json_option
+def export_command(
+    record: str, to: Path, runs_dir: Path | None, *, has_pdf: bool, has_pseudonyms: bool, as_json: bool
+) -> int:
+    """Copy RECORD (named as for `show`) with its seal; a copy under pseudonyms is sealed anew."""
+    path = find_record(runs_dir or default_runs_dir(), record)
+    to.mkdir(parents=True, exist_ok=True)
+    copy = export_record(path, to.resolve(), has_pdf=has_pdf, has_pseudonyms=has_pseudonyms)
+    show(exported(copy) if as_json else f"{copy}")
+    return 0
