@@ -35,6 +35,7 @@ def lock_unit(run: Run) -> HeldLock | None:
     lock = run.closing.enter_context(hold_lock(run.host, run.parameters.unit, holder_of(run), on_change=tell))
     atexit.register(run.closing.close)
     run.answers[LOCK] = lock
+    run.closing.callback(run.answers.pop, LOCK, None)  # a cell that is run again takes it again
     if lock.left_over is not None:
         run.note(_taken_over(run, lock.left_over, f"on {run.alias}"))
     return lock
@@ -47,6 +48,7 @@ def _lock_here(run: Run) -> None:
     unit = run.parameters.unit
     left = run.closing.enter_context(hold_controller_lock(run.host.settings, unit, holder_of(run)))
     run.answers[_LOCK_HERE] = True
+    run.closing.callback(run.answers.pop, _LOCK_HERE, None)
     if left is not None:
         run.note(_taken_over(run, left, "on this machine"))
 
@@ -56,9 +58,11 @@ def _taken_over(run: Run, left: LockHolder, where: str) -> str:
 
 
 def require_lock(run: Run) -> None:
-    """Come back where the run still has the lock that it took, if it took one; else raises LockLost."""
+    """Come back where the run has its unit's lock, taken now if it was not before; raises LockLost where it is lost."""
     held: HeldLock | None = run.answers.get(LOCK)
-    if held is not None:
+    if held is None:
+        lock_unit(run)
+    else:
         held.require()
 
 

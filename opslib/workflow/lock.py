@@ -79,6 +79,8 @@ class HeldLock:
                 self._host.run_program("lock", arguments, sudo=_with_sudo(self._host), timeout_s=_ANSWER_S)
         if stream is not None:
             stream.close()
+        self._problem = self._problem or LockLost("it was freed")
+        self._set("gone")
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(_ANSWER_S)
 

@@ -56,6 +56,8 @@ def test_a_second_holder_is_refused_and_told_of_the_first(kind, request):
             assert refusal.value.exit_code == 4
             with hold_lock(second, "another-unit", holder("bob")):
                 pass
+        with pytest.raises(LockLost, match="it was freed"):
+            lock.require()
         with hold_lock(second, UNIT, holder("bob")) as lock:
             assert lock.left_over is None
         assert second.run(("cat", "--", lock_path(settings, UNIT)), sudo=True).exit_status != 0

@@ -1,0 +1,50 @@
+"""A run's lock: taken before anything is changed, kept, freed at its end, and taken again by a cell that is run again."""
+
+import pytest
+
+from opslib.app.locking import LOCK, lock_unit, require_lock
+from opslib.app.sections import begin_run, outcome, preflight
+from opslib.domain.host import HostSettings
+from opslib.domain.states import State
+from opslib.errors import LockHeld
+from opslib.hosts import open_host
+from opslib.workflow.lock import hold_lock
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    monkeypatch.setenv("OPSLIB_RUNS", str(tmp_path))
+    return begin_run("30-launch", {"host": "rehearsal:healthy"})
+
+
+def other_operator(settings: HostSettings, holder):
+    return hold_lock(open_host(settings), "vllm-minimax", holder.model_copy(update={"user": "bob"}))
+
+
+def test_the_lock_lasts_as_long_as_the_run(run):
+    """The preflight takes it, the run's end frees it, and a changing cell that is run again takes it again."""
+    preflight(run)
+    assert run.results["preflight"].state is State.OK
+    lock = run.answers[LOCK]
+    assert lock_unit(run) is lock
+    with pytest.raises(LockHeld, match="30-launch"):
+        other_operator(run.host.settings, lock.holder).__enter__()
+    outcome(run)
+    assert not lock.is_held
+    with other_operator(run.host.settings, lock.holder), pytest.raises(LockHeld, match="bob on"):
+        require_lock(run)
+    require_lock(run)
+    assert run.answers[LOCK].is_held
+    outcome(run)
+
+
+def test_a_run_without_preflight_takes_it_before_its_first_change(run):
+    """Whoever skips the preflight's cell is refused all the same while somebody else is at work."""
+    require_lock(run)
+    holder = run.answers[LOCK].holder
+    outcome(run)
+    with other_operator(run.host.settings, holder):
+        preflight(run)
+    assert run.stopped_by == "preflight"
+    assert run.results["preflight"].exit_code == 4
+    assert "bob on" in run.results["preflight"].summary
