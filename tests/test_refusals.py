@@ -34,6 +34,11 @@ NOTHING_CONTACTED = {
         ["90-deploy", "-p", f"environment={{HF_TOKEN: {SECRET}}}"],
         ["HF_TOKEN", "env:NAME or file:PATH"],
     ),
+    "literal address of a notification": (
+        ["90-deploy", "--notify", f"slack://{SECRET}/b/c"],
+        ["notify", "env:NAME or file:PATH"],
+    ),
+    "option out of bounds": (["90-deploy", "-p", "timeout_s=0"], ["timeout_s", "at least 1"]),
     "literal secret in a flag": (
         ["90-deploy", "-p", f"extra_args=[--api-key, {SECRET}]"],
         ["--api-key", "env:NAME or file:PATH"],

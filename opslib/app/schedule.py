@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from opslib.app.binding import is_rehearsal_alias
 from opslib.app.catalogue import default_runs_dir, effect_of
 from opslib.app.headless import AskedRun, check_run
@@ -47,8 +49,10 @@ def new_schedule(
             timeout_s=asked.options.timeout_s,
             **wanted,
         )
-    except ValueError as error:
-        raise BadParameter(f"--name {name!r}: expected letters, digits, . _ -") from error
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][0])
+        option = f"--{field.replace('_', '-')}"
+        raise BadParameter(f"{option}: expected letters, digits, . _ -, not {wanted.get(field, name)!r}") from error
 
 
 def _check_consent(asked: AskedRun) -> None:

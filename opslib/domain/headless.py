@@ -26,13 +26,11 @@ class HeadlessOptions(BaseModel):
     @field_validator("notify", mode="before")
     @classmethod
     def _are_references(cls, given: Any) -> Any:
-        places = [given] if isinstance(given, str) else given
-        if isinstance(places, list | tuple):
-            if not all(isinstance(place, str) and is_reference(place) for place in places):
-                # the address holds secrets and must not be repeated here
-                raise ValueError("give env:NAME or file:PATH, never the address itself")
-            return tuple(places)
-        return places
+        places = given if isinstance(given, list | tuple) else [given]
+        if not all(isinstance(place, str) and is_reference(place) for place in places):
+            # the address holds secrets and must not be repeated here
+            raise ValueError("give env:NAME or file:PATH, never the address itself")
+        return tuple(places)
 
 
 def split_options(runbook: str, given: Mapping[str, Any]) -> tuple[HeadlessOptions, RunParameters]:

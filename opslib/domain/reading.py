@@ -16,7 +16,6 @@ _READING: dict[str, frozenset[str] | None] = {
     "id": None,
     "loginctl": frozenset({"show-user", "show-session"}),
     "ls": None,
-    "nvidia-smi": frozenset({"", "topo"}),
     "ps": None,
     "readlink": None,
     "ss": None,
@@ -48,6 +47,8 @@ def is_reading(argv: Sequence[str]) -> bool:
         return not any(word.startswith(_CHANGING_OPTIONS[program]) for word in words[1:])
     if words[1:] == ["--version"]:
         return True
+    if program == "nvidia-smi":
+        return words[1:2] == ["topo"] or (bool(words[1:]) and words[1].startswith(("--query", "-q", "-L")))
     if program not in _READING:
         return False
     verbs = _READING[program]

@@ -35,7 +35,7 @@ class Schedule(Value):
     working_directory: str
     jitter_s: int = Field(0, ge=0)
     timeout_s: int | None = None  # of the run; the manager waits somewhat longer
-    on_failure: str = ""  # a unit that systemd starts when a run fails
+    on_failure: str = Field("", pattern=r"^[A-Za-z0-9:_.@%\\-]*$")  # a unit that systemd starts when a run fails
     scope: str = "user"
 
     @property
@@ -69,7 +69,7 @@ def quoted(word: str, *, is_command: bool = True) -> str:
     """
     if _PLAIN.fullmatch(word):
         return word
-    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    text = word.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("%", "%%")
     text = text.replace("$", "$$") if is_command else text
     return f'"{text}"'
 

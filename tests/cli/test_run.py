@@ -75,6 +75,12 @@ def test_yaml_file_and_words(runbooks, capsys):
         (["90", "-p", "apply_remedies=[A B]"], "apply_remedies[0]: expected a cause"),
         (["90", *HOST, "--runs-dir", "/dev/null/runs"], "--runs-dir /dev/null/runs: the record folder could not"),
         (["90", "-p", "environment={HF_TOKEN: hunter2}"], "HF_TOKEN holds a secret"),
+        (["90", "-p", "notfy=env:OPS"], "notfy: unknown parameter of 90-deploy; did you mean notify?"),
+        (["90", *HOST, "--notify", "json://hunter2/x"], "notify: give env:NAME or file:PATH, never the address itself"),
+        (["90", *HOST, "--notify", "env:NO_SUCH"], "env:NO_SUCH: no such variable is set"),
+        (["90", *HOST, "--timeout", "soon"], "--timeout: expected a time span such as 90, 5min or 1h, not 'soon'"),
+        (["90", *HOST, "--retries", "99"], "Invalid value for '--retries'"),
+        (["90", *HOST, "--dry-rum"], "No such option '--dry-rum'"),
         (["90", "-p", "environment={HF_TOKEN: env:NO_SUCH}"], "env:NO_SUCH: no such variable is set"),
     ],
 )
