@@ -16,6 +16,7 @@ import time
 TEXT = " ☃x"
 BEHAVIOURS = {
     "http-NNN": "an error status with a JSON body",
+    "silent": "no byte at all",
     "slow-headers": "half a status line, then nothing",
     "cut": "reset after two tokens",
     "stall": "nothing more after two tokens",
@@ -33,6 +34,7 @@ BEHAVIOURS = {
     "bytewise": "chunks of one byte",
     "odd-frames": "one stream written in pieces of 7 bytes, in the middle of frames and characters",
     "close": "Connection: close, and the body's end is the connection's",
+    "flood": "no deadlines: every stream's next token as soon as all others had theirs",
     "refuses-fields": "400 for a field that the server doesn't know",
 }
 
@@ -60,6 +62,7 @@ class Truth(asyncio.Protocol):
             return
         self.buffer = rest[length:]
         at = asyncio.get_running_loop().time()
+        self.log["asked_at"].append(time.monotonic())
         method, path, _ = lines[0].split(" ")
         if method == "GET":
             self.tell(path)
@@ -76,6 +79,8 @@ class Truth(asyncio.Protocol):
             self.answer(200, json.dumps(self.log).encode())
         elif path.endswith("/models"):
             self.answer(200, b'{"data": [{"id": "truth"}]}')
+        elif path.endswith("/health"):
+            self.answer(200, b"")
         elif path.endswith("/metrics"):
             self.answer(200, metrics(self.log))
         else:
@@ -90,6 +95,7 @@ class Truth(asyncio.Protocol):
     def n_prompt(self, body):
         """Three tokens, and two for each word (or as the options say)."""
         text = body.get("prompt") or body["messages"][0]["content"]
+        text = text if isinstance(text, str) else " ".join(part["text"] for part in text)
         return 3 + int(self.options.get("tokens_per_word", 2)) * len(text.split())
 
     def complete(self, body, at, is_chat):
@@ -101,22 +107,39 @@ class Truth(asyncio.Protocol):
             self.answer(int(model[5:]), b'{"error": {"message": "too many requests", "code": 429}}')
         elif model == "refuses-fields" and "ignore_eos" in body:
             self.answer(400, b'{"error": {"message": "Unrecognized request argument supplied: ignore_eos"}}')
+        elif model == "silent":
+            pass
         elif model == "slow-headers":
             self.transport.write(b"HTTP/1.1 20")
         elif model == "not-http":
             self.transport.write(b"SSH-2.0-OpenSSH_9.2\r\n")
-        elif not body["stream"]:
+        elif not body.get("stream"):
             usage = {"prompt_tokens": self.n_prompt(body), "completion_tokens": 1}
             self.answer(200, json.dumps({"choices": [{"text": "x"}], "usage": usage}).encode())
         else:
             framing = b"Connection: close" if model == "close" else b"Transfer-Encoding: chunked"
             self.transport.write(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n" % framing)
-            self.streaming = asyncio.ensure_future(self.stream(body, model, at, is_chat))
+            stream = self.flood(body, is_chat) if model == "flood" else self.stream(body, model, at, is_chat)
+            self.streaming = asyncio.ensure_future(stream)
+
+    async def flood(self, body, is_chat):
+        self.log["flood_began_at"] = self.log["flood_began_at"] or time.monotonic()
+        chunk = b"data: %s\n\n" % chunk_of("flood", 0, is_chat).encode()
+        chunk = b"%x\r\n%s\r\n" % (len(chunk), chunk)
+        for _ in range(wanted(body)):
+            self.transport.write(chunk)
+            await asyncio.sleep(0)
+        usage = {"prompt_tokens": self.n_prompt(body), "completion_tokens": wanted(body)}
+        self.event(json.dumps({"choices": [], "usage": usage}), "flood")
+        self.event("[DONE]", "flood")
+        self.end("flood")
+        self.log["n_flooded"] += wanted(body)
+        self.log["flooded_at"] = time.monotonic()
 
     async def stream(self, body, model, at, is_chat):
         loop = asyncio.get_running_loop()
         self.log["running"] += 1
-        n_tokens = 0 if model == "no-tokens" else body["max_tokens"]
+        n_tokens = 0 if model == "no-tokens" else wanted(body)
         per_chunk = 2 if model == "paired" else 1
         writes = []
         if model == "role-first":
@@ -184,6 +207,11 @@ def chunk_of(model, number, is_chat):
     return json.dumps({"id": "cmpl-1", "model": "truth", "choices": choices}, ensure_ascii=False)
 
 
+def wanted(body):
+    """How many tokens a request asks for; other clients say it in other words."""
+    return int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)
+
+
 def metrics(log):
     count, total = len(log["ttft_ms"]), sum(log["ttft_ms"]) / 1000
     lines = [f"vllm:time_to_first_token_seconds_sum {total}", f"vllm:time_to_first_token_seconds_count {count}"]
@@ -197,7 +225,8 @@ def metrics(log):
 
 async def serve(options):
     hits = options.get("prefix_cache_hits", 0)
-    log = {"ttft_ms": [], "itl_ms": [], "bodies": [], "running": 0, "started_at": 0.0}
+    log = {"ttft_ms": [], "itl_ms": [], "bodies": [], "running": 0, "started_at": 0.0, "asked_at": []}
+    log.update({"n_flooded": 0, "flooded_at": 0.0, "flood_began_at": 0.0})
     log["prefix_cache_hits_per_request"] = hits
     loop = asyncio.get_running_loop()
     context = None

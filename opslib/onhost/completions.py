@@ -166,7 +166,7 @@ def _completion(stamps: List[float], textless: List[float], usage: Dict[str, Any
     n_prompt, n_tokens = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
     if not stamps and n_tokens:
         stamps = textless
-    error = None if stamps or n_tokens else ("no_tokens", "the answer holds no token")
+    error = None if stamps else ("no_tokens", "the answer holds no token")
     first = stamps[0] if stamps else None
     return Completion(first, tuple(stamps), n_prompt, n_tokens, text, error)
 

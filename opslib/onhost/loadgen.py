@@ -176,7 +176,7 @@ async def _prepare(load: Load) -> None:
     connection = load.connection()
 
     async def ask(endpoint: str, body: bytes) -> Optional[Exchange]:
-        timeout_s = max(0.05, min(30.0, load.timeout_s()))
+        timeout_s = max(0.05, min(30.0, 0.1 * float(load.options["deadline_s"]), load.timeout_s()))
         exchange = await connection.ask("POST", load.path(endpoint), body, timeout_s=timeout_s)
         return None if has_failed(exchange) else exchange
 

@@ -1,6 +1,7 @@
 """The load generator against servers of known truth and known faults."""
 
 import contextlib
+import datetime as dt
 import io
 import json
 import socket
@@ -11,6 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
 from opslib.onhost import loadgen
 from opslib.onhost.loadserver import COUNTERS, counted, read_metrics
@@ -67,9 +72,9 @@ def test_prompts_have_the_wanted_length_in_the_servers_tokens(port):
     assert {request["prompt_tokens"] for request in run(port)["request"]} <= {39, 40, 41}
 
 
-@pytest.mark.parametrize("model", ["role-first", "bytewise", "close"])
+@pytest.mark.parametrize("model", ["role-first", "bytewise", "odd-frames", "comments", "close", "huge"])
 def test_odd_but_right_servers_are_read(port, model):
-    """A role chunk is not the first token; chunks of one byte and connections closed after each answer are fine."""
+    """A role chunk is not the first token; any cut, comments, 10 MB in a chunk and closed connections are fine."""
     lines = run(port, model)
     assert [request["error"] for request in lines["request"]] == [None] * 4
     assert min(request["ttft_ms"] for request in lines["request"]) > 39
@@ -83,6 +88,11 @@ def test_odd_but_right_servers_are_read(port, model):
         ("malformed", "malformed", "{broken"),
         ("in-stream", "in_stream", "engine died"),
         ("no-tokens", "no_tokens", "the answer holds no token"),
+        ("empty-choices", "no_tokens", "the answer holds no token"),
+        ("not-http", "malformed", "not HTTP"),
+        ("http-500", "http_500", "too many requests"),
+        ("http-503", "http_503", "too many requests"),
+        ("http-404", "http_404", "too many requests"),
     ],
 )
 def test_faults_are_counted_by_class(port, model, kind, message):
@@ -165,6 +175,98 @@ def test_prompts_are_never_sent_twice():
     prompts = [body["prompt"] for body in json.loads(text.partition(b"\r\n\r\n")[2])["bodies"]]
     assert len(prompts) == 2 * (2 + 1 + 4)
     assert len({tuple(prompt.split()[:16]) for prompt in prompts}) == len(prompts)
+
+
+@pytest.mark.parametrize(("model", "kind"), [("silent", "timeout"), ("slow-headers", "stalled"), ("stall", "stalled")])
+def test_a_read_that_brings_nothing_more_has_its_own_bound(port, model, kind):
+    """A server that says nothing is a time-out; half a head and a stream that stands still end long before that."""
+    bounds = {"request_timeout_s": 1.0 if kind == "timeout" else 30.0, "read_timeout_s": 0.3}
+    began = time.monotonic()
+    lines = run(port, model, warmup=0, n_requests=2, **bounds)
+    assert {request["error"] for request in lines["request"]} == {kind}
+    assert time.monotonic() - began < 8
+
+
+def test_reasoning_and_tool_calls_are_tokens(port):
+    """In a chat, reasoning and the pieces of a tool call count as the first token and as the gaps."""
+    lines = run(port, "reasoning", endpoint="/v1/chat/completions")
+    assert {(len(request["itl_ms"]), request["completion_tokens"]) for request in lines["request"]} == {(7, 8)}
+
+
+def test_several_tokens_in_a_chunk_are_counted_by_usage(port):
+    """Eight tokens in four chunks have three gaps, and are eight tokens."""
+    lines = run(port, "paired")
+    assert {(len(request["itl_ms"]), request["completion_tokens"]) for request in lines["request"]} == {(3, 8)}
+
+
+def test_a_field_that_the_server_refuses_is_left_out(port):
+    """A server that doesn't know ignore_eos is asked without it, and the end says so."""
+    lines = run(port, "refuses-fields")
+    assert [request["error"] for request in lines["request"]] == [None] * 4
+    assert lines["end"][0]["refused_fields"] == ["ignore_eos"]
+
+
+def test_a_missing_api_key_is_told_by_the_server(tmp_path):
+    """Without its key everything is 401; with a reference to it all is well, and the key is in no line."""
+    key = tmp_path / "key"
+    key.write_text("geheim-1234\n")
+    with truth_server(api_key="geheim-1234") as number:
+        without = run(number)
+        given = run(number, api_key=f"file:{key}")
+    assert {request["error"] for request in without["request"]} == {"http_401"}
+    assert [request["error"] for request in given["request"]] == [None] * 4
+    assert "geheim" not in json.dumps(given)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"api_key": "env:NO_SUCH_VARIABLE_HERE"},
+        {"api_key": "file:/no/such/file"},
+        {"url": "ftp://host/"},
+        {"url": "https://host/", "ca_file": "/no/such/ca.pem"},
+    ],
+)
+def test_what_cannot_be_used_is_refused_before_anything_is_sent(arguments, capsys):
+    """A key that isn't there, a CA file that can't be read or another scheme end the run with one line."""
+    assert loadgen.main({"port": 9, **arguments}) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["type"] == "refused"
+
+
+def test_tls_is_spoken_only_with_a_known_ca(tmp_path):
+    """An unknown CA is a class of its own; with the CA the same figures come, and the URL may end in /v1."""
+    certificate, key = self_signed(tmp_path)
+    with truth_server(certificate=certificate, key=key) as number:
+        unknown = run(0, url=f"https://localhost:{number}", n_requests=2)
+        known = run(0, url=f"https://localhost:{number}/v1/", ca_file=certificate, n_requests=2)
+    assert {request["error"] for request in unknown["request"]} == {"tls"}
+    assert "self-signed" in unknown["level"][0]["error_messages"]["tls"].replace("self signed", "self-signed")
+    assert [request["error"] for request in known["request"]] == [None] * 2
+
+
+def self_signed(folder):
+    """A certificate for localhost that is its own CA, and its key, as PEM files."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "certificate.pem", folder / "key.pem"
+    paths[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return str(paths[0]), str(paths[1])
 
 
 def test_counters_that_went_backwards_are_unknown():
