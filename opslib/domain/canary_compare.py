@@ -173,8 +173,8 @@ def _common(old: Sequence[str], new: Sequence[str]) -> int:
 
 
 def _parting(old: Continuation, new: Continuation, length: int) -> Parting | None:
-    if not (old.tokens and new.tokens):  # no tokens told: the texts are all there is
-        return None if old.text == new.text else Parting(old.prompt, 0, old.text[:40], new.text[:40], None)
+    if not (old.tokens and new.tokens):  # no tokens told: the words are all there is
+        return _parting_of_words(old, new)
     if length >= min(len(old.tokens), len(new.tokens)):
         return None  # one is the beginning of the other: `endings` tells
     margin = None
@@ -183,6 +183,15 @@ def _parting(old: Continuation, new: Continuation, length: int) -> Parting | Non
     if own is not None and top:
         margin = own - top.get(new.tokens[length], min(top.values()))
     return Parting(old.prompt, length, old.tokens[length], new.tokens[length], margin)
+
+
+def _parting_of_words(old: Continuation, new: Continuation) -> Parting | None:
+    if old.text == new.text:
+        return None
+    before, now = old.text.split(" "), new.text.split(" ")
+    place = _common(before, now)
+    said = [words[place] if place < len(words) else "" for words in (before, now)]
+    return Parting(old.prompt, place, said[0], said[1], None)
 
 
 def _is_tie(parting: Parting, tolerance: float) -> bool:

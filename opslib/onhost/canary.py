@@ -9,6 +9,8 @@ would change the last digits.
 
 import asyncio
 import json
+import os
+import shutil
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -16,7 +18,8 @@ from opslib.onhost.completions import error_message
 from opslib.onhost.loadlevel import Load
 from opslib.onhost.model_files import describe_model
 
-DEFAULTS: Dict[str, Any] = {"model": "", "top_logprobs": 5, "deadline_s": 120.0}
+DEFAULTS: Dict[str, Any] = {"model": "", "top_logprobs": 5, "deadline_s": 120.0, "is_safe": False}
+NO_COMPILER = "not asked: no C++ compiler on this host, and without one vLLM dies of its first log-probability"
 _WHERE = ("url", "address", "port", "ca_file", "api_key")  # as the load generator takes them
 
 
@@ -58,6 +61,7 @@ class Server:
         self.load = Load({name: value for name, value in options.items() if name in _WHERE})
         self.connection = self.load.connection()
         self.ends_at = time.monotonic() + float(options["deadline_s"])
+        self.gives_logprobs = bool(options["is_safe"]) or has_compiler()
 
     def close(self) -> None:
         """Drop the connection."""
@@ -94,8 +98,9 @@ class Server:
     async def continuation(self, model: str, prompt: str) -> Dict[str, Any]:
         """How the model goes on, greedily; without log-probabilities where the server refuses to give them."""
         body = {"model": model, "prompt": prompt, **self._greedy()}
-        value, error = await self.post("/v1/completions", {**body, "logprobs": self.options["top_logprobs"]})
-        if error.startswith("http_4"):
+        wanted = {"logprobs": self.options["top_logprobs"]} if self.gives_logprobs else {}
+        value, error = await self.post("/v1/completions", {**body, **wanted})
+        if error.startswith("http_4") and wanted:
             value, error = await self.post("/v1/completions", body)
         choice = _choice(value)
         logprobs = choice.get("logprobs") or {}
@@ -110,9 +115,11 @@ class Server:
     async def chat(self, model: str, messages: List[Dict[str, str]]) -> Dict[str, Any]:
         """The same for a conversation, which goes through the model's chat template."""
         body = {"model": model, "messages": messages, **self._greedy()}
-        wanted = {"logprobs": True, "top_logprobs": self.options["top_logprobs"]}
+        wanted: Dict[str, Any] = {}
+        if self.gives_logprobs:
+            wanted = {"logprobs": True, "top_logprobs": self.options["top_logprobs"]}
         value, error = await self.post("/v1/chat/completions", {**body, **wanted})
-        if error.startswith("http_4"):
+        if error.startswith("http_4") and wanted:
             value, error = await self.post("/v1/chat/completions", body)
         choice = _choice(value)
         content = (choice.get("logprobs") or {}).get("content") or []
@@ -130,6 +137,8 @@ class Server:
 
     async def prompt_logprobs(self, model: str, text: str) -> Tuple[List[Optional[float]], str]:
         """The log-probability of each token of a text but the first (vLLM's `prompt_logprobs`); [] and why not."""
+        if not self.gives_logprobs:
+            return [], NO_COMPILER
         body = {"model": model, "prompt": text, **self._greedy(), "max_tokens": 1, "prompt_logprobs": 0}
         value, error = await self.post("/v1/completions", body)
         entries = _choice(value).get("prompt_logprobs")
@@ -143,6 +152,11 @@ class Server:
         value, _ = await self.post("/tokenize", {"model": model, **what})
         tokens = value.get("tokens")
         return [token for token in tokens if isinstance(token, int)] if isinstance(tokens, list) else []
+
+
+def has_compiler() -> bool:
+    """Whether torch.compile finds a C++ compiler on this host."""
+    return any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "c++", "clang++"))
 
 
 def _choice(value: Dict[str, Any]) -> Dict[str, Any]:

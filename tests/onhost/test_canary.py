@@ -3,6 +3,7 @@
 import http.server
 import json
 import threading
+from typing import ClassVar
 
 import pytest
 
@@ -15,10 +16,12 @@ class Plain(http.server.BaseHTTPRequestHandler):
     """An OpenAI-compatible server that refuses log-probabilities and knows no other route."""
 
     protocol_version = "HTTP/1.1"
+    refuses: ClassVar[list] = []
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if "logprobs" in body:
+        if {"logprobs", "prompt_logprobs"} & set(body):
+            self.refuses.append(self.path)
             return self.answer(400, {"error": {"message": "logprobs are not supported"}})
         if self.path == "/v1/completions":
             return self.answer(200, {"choices": [{"text": " Paris", "finish_reason": "stop"}]})
@@ -49,14 +52,25 @@ def port():
 
 def test_a_server_without_log_probabilities_still_answers(port, capsys):
     """Texts are taken where log-probabilities are refused; what was not given is said in the server's words."""
-    assert canary.main({**canary_arguments(), "port": port}) == 0
+    assert canary.main({**canary_arguments(), "port": port, "is_safe": True}) == 0
     answer = json.loads(capsys.readouterr().out)
     first, *_, chat = answer["continuations"]
     assert (answer["model"], first["text"], first["tokens"], first["error"]) == ("m", " Paris", [], "")
-    assert chat["error"] .startswith("http_404")
+    assert chat["error"].startswith("http_404")
     assert answer["plain_logprobs"] == []
-    assert answer["plain_error"] == "the server gives no prompt_logprobs"
+    assert answer["plain_error"].startswith("http_400")
     assert (answer["plain_tokens"], answer["chat_tokens"]) == ([], [])
+
+
+def test_an_engine_is_not_asked_for_what_would_end_it(port, capsys, monkeypatch):
+    """Without a compiler on the host no log-probability is asked for, and that is said."""
+    monkeypatch.setattr(canary, "has_compiler", lambda: False)
+    monkeypatch.setattr(Plain, "refuses", [])
+    canary.main({**canary_arguments(), "port": port})
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["continuations"][0]["text"] == " Paris"
+    assert answer["plain_error"] == canary.NO_COMPILER
+    assert Plain.refuses == []
 
 
 def write_model(root, *, index="{}", shard=b"x" * 10, etag=""):
