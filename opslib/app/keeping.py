@@ -13,10 +13,9 @@ from typing import Any
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.completing import complete_record
 from opslib.domain.parameters import validate_parameters
-from opslib.domain.redaction import redact_notebook
 from opslib.errors import OpslibError
 from opslib.hosts.inventory import inventory_path
-from opslib.records.folder import NOTEBOOK_FILE, RunFolder, atomic_write
+from opslib.records.folder import NOTEBOOK_FILE, RunFolder
 from opslib.records.secrets import reference_secrets
 from opslib.views.records import record_note
 
@@ -50,9 +49,8 @@ def keep_saved(os_path: str, runs_dir: Path) -> Path | None:
     if not name or not path.is_dir() or path / NOTEBOOK_FILE == Path(os_path):
         return None
     folder = RunFolder.open(path, secrets=_secrets_of(path))
-    text = json.dumps(redact_notebook(notebook, folder.secrets), indent=1, ensure_ascii=False)
     inside = f"{os.path.relpath(path, Path(os_path).parent)}/"  # as a link from the saved notebook begins
-    atomic_write(folder.notebook_path, text.replace(inside, "").encode() + b"\n")
+    folder.write_notebook(notebook, replace=(inside, ""))
     record = folder.read_record()
     if record is not None and record.is_ended:
         threading.Thread(target=complete_record, args=(folder,), name="opslib-complete").start()

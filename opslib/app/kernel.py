@@ -19,8 +19,7 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, papermill_engines
 from papermill.iorw import papermill_io
 
-from opslib.domain.redaction import redact_notebook
-from opslib.records.folder import RunFolder, atomic_write
+from opslib.records.folder import RunFolder
 
 SCHEME = "opslib-record:"
 ENGINE = "opslib"
@@ -206,8 +205,7 @@ class _RecordHandler:
 
     def write(self, text: str, place: str) -> None:
         folder = _open_folders[place]
-        notebook = _without_places(redact_notebook(json.loads(text), folder.secrets))
-        atomic_write(folder.notebook_path, json.dumps(notebook, indent=1, ensure_ascii=False).encode() + b"\n")
+        folder.write_notebook(_without_places(json.loads(text)))
 
     def pretty_path(self, place: str) -> str:
         return place.removeprefix(SCHEME)

@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from opslib.domain.big_outputs import shorten_outputs
 from opslib.domain.record import RunRecord
-from opslib.domain.redaction import named_secrets, redact, redact_value
+from opslib.domain.redaction import named_secrets, redact, redact_notebook, redact_value
 from opslib.errors import CouldNotFindOut, Refused, UnknownName, reason_of
 from opslib.records.operator import operator, versions
 from opslib.records.secrets import environment_secrets
@@ -115,6 +116,18 @@ class RunFolder:
     def add_secrets(self, secrets: Iterable[str]) -> None:
         """Make more values known as secret from now on."""
         self.secrets = tuple(dict.fromkeys((*self.secrets, *filter(None, secrets))))
+
+    def write_notebook(self, notebook: Mapping[str, Any], *, replace: tuple[str, str] = ("", "")) -> Path:
+        """Replace the notebook, redacted, big outputs beside it; every text `replace[0]` becomes `replace[1]`."""
+        short, beside = shorten_outputs(redact_notebook(notebook, self.secrets))
+        for name, text in beside.items():
+            content = text.encode("utf-8", "replace")
+            if not (self.path / name).is_file() or (self.path / name).stat().st_size != len(content):
+                self._write(name, content)
+        text = json.dumps(short, indent=1, ensure_ascii=False)
+        if replace[0]:
+            text = text.replace(*replace)
+        return self._write(NOTEBOOK_FILE, text.encode("utf-8", "replace") + b"\n")
 
     def learn(self, *texts: str) -> None:
         """Make known as secret what texts themselves say is one (a unit's environment, a key given by a flag)."""

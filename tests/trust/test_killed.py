@@ -27,11 +27,11 @@ POINTS = [
     pytest.param("rehearsal", "papermill", "verify-download", STARTED, {"nothing"}, marks=slow),
     pytest.param("rehearsal", "kernel", "plan-unit", ENDED, {"nothing", "in part", "installed"}, marks=slow),
     pytest.param("rehearsal", "kernel", "investigate", STARTED, {"installed"}, marks=slow),
-    pytest.param("rehearsal", "terminal", "relaunch", STARTED, {"installed"}, marks=slow),
+    pytest.param("rehearsal", "terminal", "relaunch", STARTED, {"installed", "rolled back"}, marks=slow),
     pytest.param("rehearsal", "full disk", "plan-memory", ENDED, {"nothing"}, marks=slow),
     pytest.param("realhost", "papermill", "install", STARTED, {"in part", "installed"}, marks=[slow, realhost]),
     pytest.param("realhost", "kernel", "launch", STARTED, {"installed"}, marks=[slow, realhost]),
-    pytest.param("realhost", "terminal", "install", ENDED, {"installed"}, marks=[slow, realhost]),
+    pytest.param("realhost", "terminal", "install", ENDED, {"installed", "rolled back"}, marks=[slow, realhost]),
     pytest.param("realhost", "full disk", "launch", STARTED, {"installed"}, marks=[slow, realhost]),
 ]
 
