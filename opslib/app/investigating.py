@@ -1,7 +1,7 @@
 """One door at 3 a.m.: which unit is it, why did it fail, and what comes next; every start with a record of its own."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,34 +68,35 @@ def _rank(status: UnitStatus) -> int:
 
 
 def investigate_host(
-    alias: str, unit: str | None, *, invocation: str = "-1", runs_dir: Path
+    alias: str, unit: str | None, *, invocation: str = "-1", ticket: str = "", runs_dir: Path
 ) -> tuple[tuple[Investigated, ...], tuple[EngineUnit, ...]]:
     """The verdicts on a host's troubled units (or on the one named), the most urgent first, and all units seen.
 
     Nothing is changed. Raises Refused before anything is asked, HostUnreachable where nobody answers.
     """
     check_alias(alias)
-    validate_parameters(RUNBOOK, {"host": alias, "invocation": invocation, **({"unit": unit} if unit else {})})
+    given = {"host": alias, "invocation": invocation, "ticket": ticket}
+    validate_parameters(RUNBOOK, {**given, **({"unit": unit} if unit else {})})
     seen: Sequence[EngineUnit] = ()
     if unit is None:
         survey = survey_hosts((alias,))[0]
         units, seen = find_troubled(survey), survey.units
     else:
         units = (unit,)
-    return tuple(_investigate(alias, name, invocation, runs_dir) for name in units), tuple(seen)
+    return tuple(_investigate({**given, "unit": name}, runs_dir) for name in units), tuple(seen)
 
 
-def _investigate(alias: str, unit: str, invocation: str, runs_dir: Path) -> Investigated:
+def _investigate(given: Mapping[str, str], runs_dir: Path) -> Investigated:
     """One unit, by the sections of the runbook, without its notebook."""
     with _headless(runs_dir):
-        run = begin_run(RUNBOOK, {"host": alias, "unit": unit, "invocation": invocation})
+        run = begin_run(RUNBOOK, given)
     for ask in (identify, show_unit, investigate):
         ask(run)
     run.finish(run.judge())
     card = run.answers.get("card")
     if card is None:
-        raise CouldNotFindOut(run.judge().reason, host=alias)
-    return Investigated(unit=unit, card=card, folder=run.folder.path, next_command=_next(run, card))
+        raise CouldNotFindOut(run.judge().reason, host=run.alias)
+    return Investigated(unit=run.parameters.unit, card=card, folder=run.folder.path, next_command=_next(run, card))
 
 
 def _next(run: Run, card: VerdictCard) -> str:
@@ -104,7 +105,7 @@ def _next(run: Run, card: VerdictCard) -> str:
         return ""
     if card.state is not State.CRITICAL:
         return command_for("00-survey-hosts", {"hosts": [run.alias]})
-    given: dict[str, Any] = {"host": run.alias, "unit": run.parameters.unit}
+    given: dict[str, Any] = {"host": run.alias, "unit": run.parameters.unit, "ticket": run.parameters.ticket}
     snapshot = run.answers["evidence"].snapshot
     try:
         known = {**given, **_launch_parameters(snapshot.unit_text, card)}

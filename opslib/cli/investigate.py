@@ -24,15 +24,19 @@ from opslib.views.diagnosis import verdict_text
     show_default=True,
     help='Which start: "-1" the one that failed, "0" the current one, an id.',
 )
+@click.option("--ticket", default="", help="The ticket that this belongs to, as INC-4711; it stands in the record.")
 @click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the record goes [runs/].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-def investigate_command(host: str, unit: str | None, invocation: str, runs_dir: Path | None, *, as_json: bool) -> int:
+def investigate_command(
+    host: str, unit: str | None, invocation: str, ticket: str, runs_dir: Path | None, *, as_json: bool
+) -> int:
     """Say why UNIT on HOST failed; without UNIT: the failed, restarting and restarted engine units.
 
     Changes nothing; the evidence is kept in a record. Exit code 0: nothing is wrong; 2: a cause was found; 3: unknown.
     """
     asked_at, start = datetime.now(UTC), monotonic()
-    found, seen = investigate_host(host, unit, invocation=invocation, runs_dir=runs_dir or default_runs_dir())
+    place = runs_dir or default_runs_dir()
+    found, seen = investigate_host(host, unit, invocation=invocation, ticket=ticket, runs_dir=place)
     if as_json:
         document = {
             "host": host,

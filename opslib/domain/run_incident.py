@@ -15,7 +15,7 @@ from opslib.domain.run_facts import (
     has_come_up,
     section_value,
 )
-from opslib.domain.run_timeline import clock_of, offset_of
+from opslib.domain.run_rows import clock_of, offset_of
 from opslib.domain.states import State, Value
 
 _ACTS = {"install", "launch", "remedy", "relaunch", "rollback", "canary", "benchmark"}
@@ -138,7 +138,7 @@ def _detected(runs: Sequence[KeptRun], began: Found | None) -> Found | None:
         for name in STARTS:
             crash = section_value(run.record, name).get("crash") or {}
             if crash.get("seen_at"):
-                at = datetime.fromisoformat(crash["seen_at"])
+                at = datetime.fromisoformat(crash["seen_at"]) - offset_of(run)
                 seen.append(
                     _found(run, f"seen in the {crash.get('noticed_by') or 'watch'} by {run.record.runbook}", at=at)
                 )

@@ -8,17 +8,14 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
-from typing import Literal
+from datetime import datetime
 
-from opslib.domain.engine_line import parse_log_line
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.journal_text import parse_input
 from opslib.domain.run_facts import KeptRun, section_value
+from opslib.domain.run_rows import Source, TimelineRow, clock_of, offset_of, row_of, said
+from opslib.domain.run_watched import watched_rows
 from opslib.domain.states import State, Value
-from opslib.domain.survey import Clock
-
-Source = Literal["journal", "kernel", "gpu", "health", "unit", "engine", "operator", "run"]
 
 _ACTING = {"confirm", "install", "remedy", "launch", "relaunch", "rollback", "canary", "drain"}
 _TELLING = {"investigate", "benchmark", "verify-download", "plan-memory", "preflight", "lint", *_ACTING}
@@ -31,20 +28,6 @@ _KERNEL = re.compile(
 )
 _GIB = 2**30
 _SURE = 200  # characters by which a quoted line is found again
-
-
-class TimelineRow(Value):
-    """One thing that happened: when (UTC), who says so, about which host and unit, and where it is written down."""
-
-    at: datetime
-    source: Source
-    text: str
-    host: str = ""
-    unit: str = ""
-    state: State | None = None
-    record: str
-    file: str
-    line: int | None = None  # from 1; None: the file as a whole
 
 
 class Timeline(Value):
@@ -72,48 +55,25 @@ def timeline(runs: Sequence[KeptRun], *, is_whole: bool = False) -> Timeline:
     return Timeline(rows=tuple(rows), notes=tuple(_notes(ordered)))
 
 
-def clock_of(run: KeptRun) -> Clock | None:
-    """How far the host's clock was ahead in this run: as the record says, else as a survey in its evidence does."""
-    if run.record.clock is not None:
-        return run.record.clock
-    for path, text in run.files.items():
-        if path.endswith("host.json"):
-            with suppress(ValueError, AttributeError):
-                if clock := json.loads(text).get("clock"):
-                    return Clock.model_validate(clock)
-    return None
-
-
-def offset_of(run: KeptRun) -> timedelta:
-    """What a host's time is corrected by: nothing where the clocks agree, or were not compared."""
-    clock = clock_of(run)
-    is_apart = clock is not None and abs(clock.offset_s) > clock.uncertainty_s
-    return timedelta(seconds=clock.offset_s if clock and is_apart else 0)
-
-
 def _rows(run: KeptRun, *, is_whole: bool) -> Iterator[tuple[tuple[str, ...], TimelineRow]]:
     for row in (*_from_record(run), *_from_events(run), *_from_gpus(run)):
         yield (row.record, row.file, str(row.line), row.text), row
     yield from _from_journals(run, is_whole=is_whole)
     yield from _from_kernel(run, is_whole=is_whole)
-
-
-def _row(run: KeptRun, at: datetime, source: Source, text: str, file: str, **more: object) -> TimelineRow:
-    about = {"host": run.record.host, "unit": run.record.unit, "record": run.name}
-    return TimelineRow(at=at.astimezone(UTC), source=source, text=text.strip(), file=file, **{**about, **more})
+    yield from watched_rows(run, is_whole=is_whole)
 
 
 def _from_record(run: KeptRun) -> Iterator[TimelineRow]:
     record = run.record
     who = f"{record.user or 'somebody'} begins {record.runbook}"
-    yield _row(run, record.started_at, "operator", who, "record.json")
+    yield row_of(run, record.started_at, "operator", who, "record.json")
     for action in record.actions:
         if action.what != "ran":
             text = f"{action.user} {'unfreezes' if action.what == 'unfroze' else 'is refused'} {action.section}"
-            yield _row(run, action.at, "operator", f"{text}: {action.detail}".rstrip(": "), "record.json")
+            yield row_of(run, action.at, "operator", f"{text}: {action.detail}".rstrip(": "), "record.json")
     if record.status == "interrupted" and record.ended_at:
         reason = record.outcome.reason if record.outcome else "interrupted"
-        yield _row(run, record.ended_at, "run", reason, "record.json", state=State.UNKNOWN)
+        yield row_of(run, record.ended_at, "run", reason, "record.json", state=State.UNKNOWN)
 
 
 def _from_events(run: KeptRun) -> Iterator[TimelineRow]:
@@ -132,7 +92,7 @@ def _from_events(run: KeptRun) -> Iterator[TimelineRow]:
             continue
         named = run.record.runbook if kind == "outcome" else section if kind in {"section-ended", "diff"} else ""
         said = f"{named}: {text}" if named else text
-        yield _row(run, at, source, said, "events.jsonl", line=kept.line, state=state)
+        yield row_of(run, at, source, said, "events.jsonl", line=kept.line, state=state)
 
 
 def _source_of(kind: str, section: str, text: str) -> Source | None:
@@ -160,7 +120,7 @@ def _from_gpus(run: KeptRun) -> Iterator[TimelineRow]:
             used = [(gpu["index"], gpu["memory_used_bytes"] / _GIB) for gpu in gpus]
             said = ", ".join(f"GPU {index} {size:.1f}" for index, size in used if size >= 0.1) or "none on any GPU"
             at = datetime.fromisoformat(asked["gpus.json"])
-            yield _row(run, at, "gpu", f"memory in use, GiB: {said}", f"{folder}/gpus.json")
+            yield row_of(run, at, "gpu", f"memory in use, GiB: {said}", f"{folder}/gpus.json")
 
 
 def _from_journals(run: KeptRun, *, is_whole: bool) -> Iterator[tuple[tuple[str, ...], TimelineRow]]:
@@ -174,14 +134,8 @@ def _from_journals(run: KeptRun, *, is_whole: bool) -> Iterator[tuple[tuple[str,
             if is_whole or entry.identifier == "systemd" or entry.line in quoted:
                 assert entry.realtime_at is not None
                 line = None if entry.line is None else entry.line + 1
-                row = _row(run, entry.realtime_at - offset, "journal", _said(entry), path, line=line)
+                row = row_of(run, entry.realtime_at - offset, "journal", said(entry), path, line=line)
                 yield (run.record.host, entry.cursor or f"{path}:{entry.line}"), row
-
-
-def _said(entry: JournalEntry) -> str:
-    """The first line of a message, who said it in front, without what the time line has in columns of its own."""
-    line = parse_log_line((entry.message.strip().splitlines() or [""])[0])
-    return f"{line.process}: {line.text}" if line.process else line.text
 
 
 def _quoted_lines(run: KeptRun, entries: Sequence[JournalEntry]) -> Iterator[int | None]:
@@ -214,7 +168,7 @@ def _from_kernel(run: KeptRun, *, is_whole: bool) -> Iterator[tuple[tuple[str, .
                 if is_whole or _KERNEL.search(message):
                     yield (
                         (run.record.host, stamp, message),
-                        _row(run, at - offset, "kernel", message, path, line=number),
+                        row_of(run, at - offset, "kernel", message, path, line=number),
                     )
 
 

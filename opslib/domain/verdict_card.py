@@ -109,5 +109,6 @@ def seen_words(seen: Sequence[SeenBefore]) -> str:
 
 
 def _seen(entry: SeenBefore) -> str:
-    summary = entry.summary if len(entry.summary) <= _LONGEST else f"{entry.summary[: _LONGEST - 1].rstrip()}…"
+    summary = f"cured by {entry.cured_by}" if entry.cured_by else entry.summary
+    summary = summary if len(summary) <= _LONGEST else f"{summary[: _LONGEST - 1].rstrip()}…"
     return f"{entry.seen_at} on {entry.host}, {entry.unit}: {summary} ({entry.folder})"

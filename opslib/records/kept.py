@@ -8,6 +8,7 @@ from pathlib import Path
 from opslib.domain.run_facts import KeptEvent, KeptRun
 from opslib.errors import CouldNotFindOut
 from opslib.records.folder import EVENTS_FILE, EVIDENCE_DIR, RECORD_FILE, RunFolder
+from opslib.records.watch_file import watch_files
 
 _TEXTS = {".json", ".jsonl", ".txt"}
 _LARGEST_BYTES = 64 * 2**20  # a longer file is named by the record, and not read
@@ -31,7 +32,7 @@ def _events(path: Path) -> Iterator[KeptEvent]:
 
 
 def _files(path: Path) -> Iterator[tuple[str, str]]:
-    for file in sorted((path / EVIDENCE_DIR).rglob("*")):
+    for file in (*sorted((path / EVIDENCE_DIR).rglob("*")), *watch_files(path)):
         with suppress(OSError):
             if file.suffix in _TEXTS and file.is_file() and file.stat().st_size <= _LARGEST_BYTES:
                 yield file.relative_to(path).as_posix(), file.read_text("utf-8", "replace")

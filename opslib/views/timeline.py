@@ -3,7 +3,8 @@
 import textwrap
 from collections.abc import Callable, Iterator
 
-from opslib.domain.run_timeline import Timeline, TimelineRow
+from opslib.domain.run_rows import TimelineRow
+from opslib.domain.run_timeline import Timeline
 from opslib.domain.states import State
 from opslib.views.records import link, shortened
 from opslib.views.shown import Shown

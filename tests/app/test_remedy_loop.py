@@ -16,6 +16,7 @@ from opslib.cli.main import call
 from opslib.domain.states import State
 from opslib.domain.unit_change import Change
 from opslib.rehearsal.scenarios import load_scenario
+from opslib.records.index import list_records
 from opslib.workflow.install import read_unit_text
 
 UNIT = "vllm-minimax"
@@ -103,7 +104,7 @@ def test_what_makes_it_worse_is_taken_back(crashed, monkeypatch, tmp_path, capsy
 
 def assert_one_door(runs_dir, capsys):
     """`opslib investigate` finds the unit by itself, keeps its evidence, and says what comes next."""
-    assert call(["investigate", "rehearsal", "--json", "--runs-dir", str(runs_dir)]) == 2
+    assert call(["investigate", "rehearsal", "--json", "--ticket", "INC-9", "--runs-dir", str(runs_dir)]) == 2
     document = json.loads(capsys.readouterr().out)
     (verdict,) = document["verdicts"]
     assert verdict["unit"] == UNIT
@@ -111,7 +112,10 @@ def assert_one_door(runs_dir, capsys):
     assert {"confidence", "summary", "evidence", "remedies", "changed", "seen_before", "record"} <= set(verdict)
     assert verdict["next"].startswith("opslib run 30-launch -p host=rehearsal")
     assert "-p model=/" in verdict["next"]
+    assert "-p ticket=INC-9" in verdict["next"]
+    assert [entry.ticket for entry in list_records(runs_dir)][:1] == ["INC-9"]
     assert call(["investigate", "rehearsal", UNIT, "--invocation", "0", "--runs-dir", str(runs_dir)]) == 2
     told = capsys.readouterr().out
     assert "Ways out:" in told
     assert "What changed since it last worked:" in told
+    assert "Seen before:" in told

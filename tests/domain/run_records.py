@@ -92,7 +92,7 @@ CRASH = {
         "text": "WorkerProc hit an exception.",
         "noticed_by": "journal",
         "died_at": at(5.5 + AHEAD.offset_s).isoformat(),
-        "seen_at": at(7.5).isoformat(),
+        "seen_at": at(7.5 + AHEAD.offset_s).isoformat(),
     },
 }
 

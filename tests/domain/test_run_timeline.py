@@ -1,10 +1,25 @@
 """One time line: in order by one clock, each thing once, each row with the line that says it."""
 
+import json
+
+from opslib.domain.facts.journal import entry_of
 from opslib.domain.run_facts import KeptRun
 from opslib.domain.run_timeline import timeline
 from opslib.domain.states import State
 from opslib.domain.survey import Clock
-from tests.domain.run_records import AHEAD, CAUSE, JOURNAL_FILE, OOM, at, cured_run, events, failed_run, record
+from tests.domain.run_records import (
+    AHEAD,
+    CAUSE,
+    JOURNAL_FILE,
+    OOM,
+    STORY,
+    at,
+    cured_run,
+    events,
+    failed_run,
+    journal,
+    record,
+)
 
 
 def texts(told) -> list[str]:
@@ -111,3 +126,36 @@ def test_runs_of_two_controllers_are_named():
     told = timeline([failed_run(), other.model_copy(update={"record": elsewhere})])
     assert told.notes[-1] == "the runs were started on jump, laptop: the clocks of these were not compared"
     assert any(CAUSE not in text for text in texts(told))
+
+
+def gpu_event(seconds: float, gib: float) -> str:
+    gpus = [{"index": 0, "memory_used_bytes": int(gib * 2**30)}]
+    return json.dumps({"event": "gpu", "at": at(seconds + AHEAD.offset_s).isoformat(), "gpus": gpus})
+
+
+def test_a_watch_tells_how_gpu_memory_moved():
+    """Of many samples of GPU memory those are told that hold much more or less than the last; a torn line is none."""
+    samples = [gpu_event(seconds, gib) for seconds, gib in enumerate([0, 5, 57.5, 57.9, 90, 0])]
+    run = KeptRun(name="r", record=record(0), files={"watch-launch.jsonl": "\n".join([*samples, '{"event": "g'])})
+    rows = [row for row in timeline([run]).rows if row.source == "gpu"]
+    assert [(row.at, row.text.partition(": ")[2], row.line) for row in rows] == [
+        (at(2), "GPU 0 57.5", 3),
+        (at(4), "GPU 0 90.0", 5),
+        (at(5), "none on any GPU", 6),
+    ]
+
+
+def test_a_watch_stands_in_for_evidence():
+    """Systemd's lines that a watch saw are told once, from the evidence where it holds them as well."""
+    entries = [json.loads(line) for line in journal(*STORY).splitlines()]
+    seen = [
+        {"event": "journal", "at": at(200).isoformat(), "entry": entry_of(entry).model_dump(mode="json")}
+        for entry in entries
+    ]
+    watch = {"watch-launch.jsonl": "\n".join(json.dumps(event) for event in seen)}
+    alone = KeptRun(name="r", record=record(0), files=watch)
+    rows = [row for row in timeline([alone]).rows if row.source == "journal"]
+    assert [(row.at, row.line) for row in rows] == [(at(1), 1), (at(6), 4)]
+    run = failed_run()
+    both = run.model_copy(update={"files": {**run.files, **watch}})
+    assert timeline([both]).rows == timeline([run]).rows
