@@ -81,6 +81,7 @@ def facts_of(entry: RecordEntry) -> dict[str, Any]:
         "runbook": entry.runbook,
         "state": entry.shown_state,
         "outcome": entry.reason,
+        "is_dry_run": entry.is_dry_run,
         "ticket": entry.ticket,
         "cause": entry.cause,
         "cured_by": entry.cured_by,

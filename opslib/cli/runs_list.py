@@ -7,7 +7,7 @@ from opslib.app.reviewing import facts_of
 from opslib.cli.story import badge_text
 from opslib.records.find import time_of
 from opslib.records.index import RecordEntry
-from opslib.views.records import ending
+from opslib.views.records import ending, runbook_text
 
 _WIDEST = 100
 _STATE = len("✗ interrupted")
@@ -17,7 +17,7 @@ _INDENT = " " * 4
 def list_lines(entries: Sequence[RecordEntry]) -> Iterator[str]:
     """When (as `runs show` takes it), state, runbook, host and unit; below it the ticket and how the run ended."""
     width = min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns)
-    named = [(entry.runbook or "-", entry.host or "-", entry.unit or "-") for entry in entries]
+    named = [(runbook_text(facts_of(entry)), entry.host or "-", entry.unit or "-") for entry in entries]
     widths = [max(len(names[at]) for names in named) for at in range(3)]
     for entry, names in zip(entries, named, strict=True):
         cells = [name.ljust(wide) for name, wide in zip(names, widths, strict=True)]

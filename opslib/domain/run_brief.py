@@ -12,7 +12,13 @@ from opslib.domain.states import State
 MOST_LINES = 15
 WIDEST = 100
 _FIRST = 12  # width of the names in front
-_MORE = {"ended": 2, "decided by": 1, "changed": 1, "flags": 1}  # lines that may be added, where there is room
+_MORE = {
+    "ended": 2,
+    "left": 1,
+    "decided by": 1,
+    "changed": 1,
+    "flags": 1,
+}  # lines that may be added, where there is room
 
 
 def brief(run: KeptRun) -> tuple[str, ...]:
@@ -40,11 +46,13 @@ def brief(run: KeptRun) -> tuple[str, ...]:
 def _told(run: KeptRun) -> Iterator[tuple[str, str]]:
     record = run.record
     state = record.outcome.state.value if record.outcome else record.status
-    yield "run", f"{record.runbook} on {record.host}, {record.unit}: {state}"
+    kind = " (dry run)" if record.is_dry_run else ""
+    yield "run", f"{record.runbook}{kind} on {record.host}, {record.unit}: {state}"
     yield "ticket", record.ticket
     ended = f" to {record.ended_at:%H:%M:%S}" if record.ended_at else f" ({record.status})"
     yield "when", f"{record.started_at:%Y-%m-%d %H:%M:%S}{ended} UTC, by {record.user or 'unknown'}"
     yield "ended", record.outcome.reason if record.outcome else "no outcome was recorded"
+    yield "left", record.left
     diagnosis = section_value(record, "investigate").get("diagnosis", {})
     cause = cause_of(record)
     yield "cause", f"{cause}{_confidence(diagnosis)}" if cause else ""

@@ -33,6 +33,7 @@ class RecordEntry(Value):
     status: str = "unreadable"
     state: str | None = None  # of the outcome
     reason: str = ""
+    is_dry_run: bool = False
     cause: str = ""  # the failure's id
     cured_by: str = ""  # the change after which the unit came up
     has_come_up: bool = False  # whether the unit was started and answered
@@ -107,6 +108,7 @@ def _entry_of(record: RunRecord, folder: str) -> RecordEntry:
         status=record.status,
         state=record.outcome.state.value if record.outcome else None,
         reason=record.outcome.reason if record.outcome else "",
+        is_dry_run=record.is_dry_run,
         cause=cause_of(record),
         cured_by=cured_by(record),
         has_come_up=has_come_up(record),

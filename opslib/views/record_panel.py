@@ -41,4 +41,7 @@ def _facts(record: RunRecord) -> Iterator[tuple[str, str]]:
     yield "when", f"{record.started_at:%Y-%m-%d %H:%M:%S} UTC{ended} ({record.status})"
     yield "by", f"{record.user} on {record.controller} (opslib {record.opslib_version})" if record.user else ""
     yield "ticket", record.ticket
+    yield "dry run", "every read, no change" if record.is_dry_run else ""
     yield "cause", record.cause or ""
+    yield "left", record.left
+    yield "notes", "; ".join(record.notes)

@@ -22,7 +22,7 @@ def record_rows(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
             _when(entry),
             str(entry["host"]) or "-",
             str(entry["unit"]) or "-",
-            str(entry["runbook"]) or "-",
+            runbook_text(entry),
             _state_text(str(entry["state"])),
             shortened("  ".join(filter(None, (str(entry.get("ticket", "")), ending(entry))))),
         )
@@ -41,6 +41,11 @@ def records_table(entries: Sequence[Mapping[str, Any]], links: Sequence[str] = (
         when = link(links[at], row[0]) if at < len(links) and links[at] else row[0]
         shown.append((when, *row[1:4], _state_html(str(entry["state"])), row[5]))
     return Shown(table(shown, COLUMNS), text_table(rows, COLUMNS))
+
+
+def runbook_text(entry: Mapping[str, Any]) -> str:
+    """The runbook's name, and that it changed nothing where it was a dry run."""
+    return f"{entry['runbook'] or '-'}{' (dry run)' if entry.get('is_dry_run') else ''}"
 
 
 def ending(entry: Mapping[str, Any]) -> str:
