@@ -25,6 +25,7 @@ VERBS = {
     "survey": ("opslib.cli.survey:survey_command", "Look over many hosts at once: units, GPUs, disks, clock."),
     "preflight": ("opslib.cli.preflight:preflight_command", "Is a host fit for a launch? Changes nothing."),
     "check": ("opslib.cli.check:check_command", "Ask a unit for one real token, as a monitoring plugin does."),
+    "bench": ("opslib.cli.bench:bench_command", "Measure a unit or an endpoint; compare two results."),
     "start": ("opslib.cli.lifecycle:start_command", "Start a unit and wait until it answers."),
     "stop": ("opslib.cli.lifecycle:stop_command", "Stop a unit and wait until its GPU memory is released."),
     "restart": ("opslib.cli.lifecycle:restart_command", "Restart a unit; proved by the new process's own answers."),

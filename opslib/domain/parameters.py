@@ -263,6 +263,9 @@ class UnitBenchmarkParameters(BenchmarkParameters, ServedParameters, Parameters)
     """Parameters of `50-benchmark`: by default of a rehearsal host whose engine serves."""
 
     host: Alias = Field("rehearsal:healthy", description="alias of the host in hosts.toml")
+    second_client: Literal["none", "vllm", "guidellm"] = Field(
+        "none", description="another client of the host, measured beside ours"
+    )
 
 
 class DeployParameters(BenchmarkParameters, LaunchParameters, LevelParameters, Parameters):

@@ -1,10 +1,14 @@
 """The canary: asks a running engine the same few things as ever, so that its answers can be compared with earlier ones.
 
 Arguments: port, prompts (texts), messages (of the one chat), plain_text, n_tokens, and optionally model (else the
-first that the server names), top_logprobs, deadline_s, and where the server is, as for the load generator. Prints one JSON line: what the server says of itself,
-what lies in the model's directory, the continuation of each prompt (greedy, with log-probabilities where the server
-gives them), and the log-probability of each token of the plain text. One request at a time: a batch of another shape
-would change the last digits.
+first that the server names), top_logprobs, deadline_s, is_safe, and where the server is, as for the load generator.
+Prints one JSON line: what the server says of itself, what lies in the model's directory, the continuation of each
+prompt (greedy, with log-probabilities where the server gives them), and the log-probability of each token of the plain
+text. One request at a time: a batch of another shape would change the last digits.
+
+vLLM compiles the ranks of log-probabilities when they are first asked for (torch.compile in
+vllm/v1/sample/ops/logprobs.py). On a host without a compiler that ends the engine (seen with 0.32 on a CPU), so there
+only texts are asked for, unless `is_safe` says that nothing is compiled.
 """
 
 import asyncio

@@ -11,6 +11,7 @@ from opslib.domain.record import RunRecord
 from opslib.domain.run_facts import section_value
 from opslib.domain.states import State, Value
 from opslib.errors import OpslibError, UnknownName
+from opslib.records.find import find_record
 from opslib.records.folder import RunFolder
 from opslib.records.index import list_records
 
@@ -42,12 +43,12 @@ def find_baseline(runs_dir: Path, subject: Subject, *, besides: str = "") -> Bas
 
 
 def read_baseline(runs_dir: Path, name: str) -> Baseline:
-    """The benchmark in a record named by its folder or path; raises UnknownName where there is none."""
-    path = Path(name) if Path(name).is_dir() else runs_dir / name
+    """The benchmark in the record of that name (as `opslib runs show` takes it); raises UnknownName without one."""
+    path = find_record(runs_dir, name)
     record = RunFolder.open(path).read_record()
-    found = _baseline(path.resolve().name, record) if record else None
+    found = _baseline(path.name, record) if record else None
     if found is None:
-        raise UnknownName(f"{name} holds no benchmark", hint="give records of 50-benchmark or 90-deploy: opslib runs")
+        raise UnknownName(f"{path.name} holds no benchmark", hint="opslib runs --runbook 50 lists those that do")
     return found
 
 

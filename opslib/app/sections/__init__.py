@@ -20,6 +20,7 @@ from opslib.app.sections.review import (
     show_timeline,
     told_frame,
 )
+from opslib.app.sections.second_opinion import second_opinion
 from opslib.app.sections.unit import show_unit
 from opslib.app.sections.verify import cost_of_certainty, proof, shards_by_state, verify_download
 
@@ -50,6 +51,7 @@ __all__ = [
     "remedy",
     "review",
     "reviewed_frame",
+    "second_opinion",
     "shards_by_state",
     "show_timeline",
     "show_unit",

@@ -1,7 +1,9 @@
 """How fast is it?"""
 
 import asyncio
+import json
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from opslib.app.run import Run, SectionResult
@@ -9,10 +11,12 @@ from opslib.app.screen import Screen
 from opslib.app.section import Answer, waiting_section
 from opslib.app.sections.crash import explain
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, Slo
+from opslib.domain.benchmark_formats import levels_csv, vllm_result
 from opslib.domain.launch import LaunchEvent, LaunchStatus, UnitSeen
 from opslib.domain.load import LevelShape, LoadSpec, SweepBounds, closed_levels
 from opslib.domain.states import CheckResult, State, worst
 from opslib.domain.steadiness import check_steadiness
+from opslib.records.folder import RunFolder
 from opslib.views.benchmark import COLUMNS, BenchmarkView, level_row
 from opslib.views.figures import figure_display
 from opslib.views.shown import Shown
@@ -34,6 +38,7 @@ async def benchmark(run: Run) -> Answer:
     run.tell("table", "", section="benchmark", columns=list(COLUMNS), rows=rows)
     if report.levels:
         _show_figure(run, report)
+        keep_formats(run.folder, report)
     return _judged(run, report, steady, invocation_id), Shown(view.html, view.text)
 
 
@@ -65,6 +70,16 @@ def _show_figure(run: Run, report: BenchmarkReport) -> None:
     figure = figure_display(report.levels)
     run.folder.add_evidence(FIGURE, figure.png)
     Screen().paint(figure)
+
+
+def keep_formats(folder: RunFolder, report: BenchmarkReport) -> None:
+    """The figures as other tools read them: JSON, CSV, and one file per level as `vllm bench serve` saves it."""
+    at = datetime.now(UTC)
+    folder.add_evidence("benchmark.json", report.model_dump_json(indent=1).encode())
+    folder.add_evidence("benchmark.csv", levels_csv(report.levels).encode())
+    for level in report.levels:
+        name = f"vllm-bench-{level.name}.json".replace(" ", "-").replace("/", "-per-").replace(",", "")
+        folder.add_evidence(name, json.dumps(vllm_result(report, level, at=at)).encode())
 
 
 def _measure(run: Run) -> tuple[BenchmarkReport, CheckResult, str]:
