@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Protocol, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from opslib.domain.redaction import redact, says_secret
 from opslib.domain.states import Value
 
 
@@ -75,6 +76,16 @@ class HostSettings(Value):
         home = "/root" if given.get("user") == "root" else f"/home/{given.get('user')}"
         own = {"sudo": False, "unit_dir": f"{home}/.config/systemd/user", "state_dir": f"{home}/.local/state/opslib"}
         return {**own, **given}
+
+    @field_validator("environment")
+    @classmethod
+    def _environment_holds_no_secret(cls, environment: Mapping[str, str]) -> Mapping[str, str]:
+        literal = [name for name, value in environment.items() if says_secret(name) or redact(value) != value]
+        if literal:  # the inventory is shared, and the unit that it would be written to is readable by everybody
+            raise ValueError(
+                f"{', '.join(literal)} holds a secret: give it to the run, -p environment={{NAME: env:NAME}}"
+            )
+        return environment
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:

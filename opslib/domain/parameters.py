@@ -23,7 +23,7 @@ from opslib.domain.problems import (
     nearest,
     problems_of,
 )
-from opslib.domain.redaction import says_secret
+from opslib.domain.redaction import redact, says_secret
 from opslib.errors import BadParameter, UnknownName
 
 Text = Annotated[str, Field(min_length=1, max_length=4096, pattern=LINE)]
@@ -76,6 +76,14 @@ class RunParameters(BaseModel):
     def recorded_ticket(self) -> str:
         """The incident or change that the run belongs to; "" for none."""
         return str(getattr(self, "ticket", ""))
+
+    @model_validator(mode="after")
+    def _no_value_looks_like_a_secret(self) -> Self:
+        """A token under a harmless name is a secret too; it must not be repeated here."""
+        for name, value in self.model_dump().items():
+            if any(redact(text) != text for text in _texts(value)):
+                raise ValueError(f"{name}: holds what looks like a secret: give env:NAME or file:PATH, never the value")
+        return self
 
     @staticmethod
     def names(runbook: str) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from opslib.domain.parameters import RUNBOOKS, defaults_of, takes_text, validate_parameters
+from opslib.domain.parameters import RUNBOOKS, RunParameters, defaults_of, takes_text, validate_parameters
+from opslib.domain.redaction import says_secret
 from opslib.errors import BadParameter, UnknownName
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -125,3 +126,32 @@ def test_parameters_cell_has_the_schemas_names_and_defaults():
         body = ast.parse("".join(tagged[0]["source"])).body
         found = {statement.targets[0].id: ast.literal_eval(statement.value) for statement in body}
         assert found == defaults_of(path.stem), path.stem
+
+
+TOKEN = "hf_" + "a1B2c3D4" * 4
+LITERALS = [
+    ("90-deploy", {"environment": {"HARMLESS": TOKEN}}),
+    ("90-deploy", {"environment": {"DATABASE": "postgresql://me:hunter22@db/x"}}),
+    ("90-deploy", {"environment": {"MY_PASSWORD": "hunter22"}}),
+    ("90-deploy", {"extra_args": ["--api-key", "hunter22"]}),
+    ("90-deploy", {"extra_args": ["--api-key=hunter22"]}),
+    ("90-deploy", {"extra_args": [TOKEN]}),
+    ("30-launch", {"served_model_name": TOKEN}),
+    ("10-verify-download", {"model": f"https://me:hunter22@hub/{TOKEN}"}),
+    ("60-review-runs", {"runbook": TOKEN}),
+]
+
+
+@pytest.mark.parametrize(("runbook", "given"), LITERALS)
+def test_literal_secret_is_refused_wherever_it_stands(runbook, given):
+    """Under a name that says secret, or looking like one under any name: refused, and not repeated in the refusal."""
+    with pytest.raises(BadParameter) as caught:
+        validate_parameters(runbook, given)
+    assert "secret" in str(caught.value)
+    assert not [value for value in ("hunter22", TOKEN) if value in str(caught.value)]
+
+
+@pytest.mark.parametrize("runbook", RUNBOOKS)
+def test_no_parameter_asks_for_a_secret(runbook):
+    """No runbook has a parameter whose name says that its value is a secret."""
+    assert not [name for name in RunParameters.names(runbook) if says_secret(name)]

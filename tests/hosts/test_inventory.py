@@ -114,3 +114,14 @@ def test_every_key_is_documented() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     keys = {word.strip(" `") for row in rows for word in row.split(",")}
     assert keys == set(HostSettings.model_fields) - {"alias"}
+
+
+@pytest.mark.parametrize("row", ['HF_TOKEN = "hunter22"', 'A = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"'])
+def test_inventory_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str) -> None:
+    """A secret in hosts.toml is refused without being repeated: it would land in a unit that everybody may read."""
+    (tmp_path / "hosts.toml").write_text(f'[hosts.a]\naddress = "x"\n[hosts.a.environment]\n{row}\n')
+    monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
+    with pytest.raises(BadParameter, match="holds a secret") as caught:
+        load_inventory()
+    assert "hunter22" not in str(caught.value)
+    assert "AbCdEf" not in str(caught.value)
