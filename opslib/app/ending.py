@@ -59,6 +59,11 @@ def left_on_host(record: RunRecord, during: str) -> str:
     if not any(name in begun for name in _CHANGING):
         return f"nothing was changed on {record.host}"
     undo = _undo(record)
+    launched = {section.name: section.value for section in record.sections if section.name in ("launch", "relaunch")}
+    if any(isinstance(value, dict) and value.get("state") == "ready" for value in launched.values()):
+        return (
+            f"{record.unit} answers, and stays as it was deployed; undo: {' && '.join(undo) or 'nothing was changed'}"
+        )
     stop = f"sudo systemctl stop {record.unit}"
     if during == "install":
         return f"some steps of the plan may be done on {record.host}; undo: {' && '.join(undo) or 'see its diff'}"

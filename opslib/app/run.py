@@ -51,7 +51,8 @@ class Run:
         self.answers: dict[str, Any] = {}  # what a section hands to later ones, by glossary name
         self.results: dict[str, SectionResult] = {}
         self.stopped_by: str | None = None
-        self.closing = ExitStack()  # what lasts as long as the run: its locks
+        self.closing = ExitStack()  # what lasts as long as the run: its locks, what an end in the middle puts back
+        self.is_finished = False  # it came to an outcome of its own
 
     @property
     def alias(self) -> str:
@@ -137,6 +138,7 @@ class Run:
 
     def finish(self, outcome: Outcome) -> None:
         """Close the record with its outcome, and free what the run held."""
+        self.is_finished = True
         self.closing.close()
         redact_again(self.folder)  # of what was learned only later
         stopper = self.results.get(self.stopped_by or "")

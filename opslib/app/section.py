@@ -147,5 +147,6 @@ def _framed(run: Run, name: str, *, changes: bool) -> Iterator[_Frame]:
         frame.fail(error)
     except (KeyboardInterrupt, asyncio.CancelledError):
         if run.is_headless:  # whoever stopped the run writes its end
+            run.closing.close()
             raise
         frame.interrupt()

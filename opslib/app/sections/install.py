@@ -2,6 +2,7 @@
 
 from opslib.app.consent import ask_consent
 from opslib.app.locking import require_lock
+from opslib.app.putting_back import note_found
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section, waiting_section
 from opslib.app.sections.memory import host_plan, serve_flags
@@ -106,6 +107,7 @@ async def confirm(run: Run) -> Answer:
 def install(run: Run) -> Answer:
     """The plan applied step by step, each verified by asking the host again; names every undo."""
     require_lock(run)
+    note_found(run, run.answers["plan"])
     report = apply_plan(
         run.host, run.answers["plan"], on_step=lambda step: run.tell("line", step.title, section="install")
     )

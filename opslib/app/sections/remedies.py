@@ -2,6 +2,7 @@
 
 from opslib.app.consent import ask_operator
 from opslib.app.locking import require_lock
+from opslib.app.putting_back import note_found
 from opslib.app.run import Run, SectionResult
 from opslib.app.screen import Screen
 from opslib.app.section import Answer
@@ -67,6 +68,7 @@ async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
     if agreed is None:
         raise ConsentMissing("the operator did not consent to the remedy", hint="run this cell again to be asked again")
     require_lock(run)
+    note_found(run, plan)
     report = apply_plan(run.host, plan)
     result, shown = install_answer(run, report)
     _note_attempt(run, diagnosis, change, before, report)
