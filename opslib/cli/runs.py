@@ -51,7 +51,7 @@ def runs_command(
     A record is named by its time as listed, by a part of its folder's name, by its path, or `last`, `last~1`, ...
     """
     if ctx.invoked_subcommand is not None:  # its own options count over those before its name
-        ctx.default_map = {ctx.invoked_subcommand: {"runs_dir": runs_dir, "as_json": as_json}}
+        ctx.default_map = {ctx.invoked_subcommand: {"runs_dir": runs_dir, "as_json": as_json, **wanted}}
         return 0
     validate_parameters("60-review-runs", wanted)
     place = runs_dir or default_runs_dir()

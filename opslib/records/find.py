@@ -17,7 +17,7 @@ def find_record(runs_dir: Path, name: str) -> Path:
     ("2026-11-29T18:46:05"). A path may also be that of a file in the folder.
     """
     path = Path(name).expanduser()
-    for place in (path, path.parent):
+    for place in (path, path.parent if path.is_file() else path):
         if (place / RECORD_FILE).is_file():
             return place.resolve()
     names = record_names(runs_dir)

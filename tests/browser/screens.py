@@ -13,6 +13,7 @@ from tests.browser.lab import ROOT, Lab, NotebookPage, chromium, running_lab, se
 SCREENS = ROOT / "docs" / "screens"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 WIDTH = 1280
+TICKET = "INC-4711"
 
 
 def main(themes: list[str]) -> None:
@@ -30,6 +31,7 @@ def _take(lab: Lab, context: Any, theme: str) -> None:
     book.run('host = "rehearsal"')
     book.run("parameter_form(")
     book.type_in("apply_remedies", "[]")
+    book.type_in("ticket", TICKET)
     book.type_in("port", "80000")
     book.page.locator(".opslib-problem").wait_for()
     _keep(book, "parameter_form(", f"form-{theme}")
@@ -88,9 +90,14 @@ def _take_lists(lab: Lab, context: Any, theme: str) -> None:
     _write(index.page.screenshot(), f"index-{theme}")
     book = NotebookPage(lab, context.new_page(), "notebooks/60-review-runs.ipynb")
     book.page.keyboard.press("Control+b")
-    for source in ('host = ""', "begin_run(", "reviewed_frame(run)"):
+    for source in ('host = ""', "parameter_form("):
+        book.run(source)
+    book.type_in("ticket", TICKET)
+    for source in ("begin_run(", "reviewed_frame(run)", "show_timeline(run)", "compare_last(run)", "draft_incident(run)"):
         book.run(source)
     _keep(book, "begin_run(", f"review-{theme}")
+    _keep(book, "show_timeline(run)", f"timeline-{theme}")
+    _keep(book, "draft_incident(run)", f"incident-{theme}")
 
 
 def _keep(book: NotebookPage, source: str, name: str) -> None:

@@ -50,6 +50,17 @@ def test_options_stand_before_or_after_the_command(runs_dir, where, capsys):
     assert (shown["host"], shown["ticket"]) == ("gpu-a", "INC-7")
 
 
+def test_inside_a_record_names_mean_records(runs_dir, capsys, monkeypatch):
+    """Also where the shell stands in a record folder, `last` is the newest and a file's path means its record."""
+    older = min(path for path in runs_dir.iterdir() if path.is_dir())
+    monkeypatch.chdir(older)
+    shown = []
+    for name in ("last", "record.json", "."):
+        assert call(["runs", "show", name, "--runs-dir", str(runs_dir), "--json"]) == 0
+        shown.append(json.loads(capsys.readouterr().out)["host"])
+    assert shown == ["gpu-b", "gpu-a", "gpu-a"]
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
