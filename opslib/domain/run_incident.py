@@ -38,6 +38,7 @@ class Impact(Value):
     unit: str
     began: Found | None = None
     ended: Found | None = None
+    n_restarts: int | None = None  # most that systemd counted: starts that nobody asked for
 
     @property
     def lasted(self) -> timedelta | None:
@@ -98,7 +99,8 @@ def _impacts(runs: Sequence[KeptRun]) -> Iterator[Impact]:
         ready = sorted((up for run in of_unit for up in _ready(run)), key=lambda found: found.at or _LAST)
         last = deaths[-1].at
         ended = next((up for up in ready if up.at and last and up.at >= last), None)
-        yield Impact(host=host, unit=unit, began=deaths[0], ended=ended)
+        counted = [n for run in of_unit for n in _restarts(run)]
+        yield Impact(host=host, unit=unit, began=deaths[0], ended=ended, n_restarts=max(counted, default=None))
 
 
 def _deaths(run: KeptRun) -> Iterator[Found]:
@@ -117,6 +119,16 @@ def _deaths(run: KeptRun) -> Iterator[Found]:
                 if status.get("exec_main_exit_at") and status.get("result") != "success":
                     at = datetime.fromisoformat(status["exec_main_exit_at"]) - offset_of(run)
                     yield Found(text=f"systemd: result {status['result']}", at=at, record=run.name, file=path)
+
+
+def _restarts(run: KeptRun) -> Iterator[int]:
+    """How often systemd had started the unit again by itself, as often as it was asked."""
+    values = [section_value(run.record, name) for name in (*STARTS, "show-unit")]
+    for path, text in run.files.items():
+        if path.endswith("unit-properties.json"):
+            with suppress(ValueError):
+                values.append(json.loads(text))
+    yield from (value["n_restarts"] for value in values if isinstance(value.get("n_restarts"), int))
 
 
 def _ready(run: KeptRun) -> Iterator[Found]:

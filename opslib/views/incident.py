@@ -79,7 +79,9 @@ def _impact(impact: Impact, place: _Places) -> str:
     began = f"{_at(impact.began.at)} (first recorded death, {place.of(impact.began)})" if impact.began else UNKNOWN
     ended = f"{_at(impact.ended.at)} (it answers, {place.of(impact.ended)})" if impact.ended else f"{UNKNOWN} {_NEVER}"
     lasted = f"; {_lasted(impact.lasted)}" if impact.lasted is not None else ""
-    return f"{impact.unit} on {impact.host}: from {began} until {ended}{lasted}"
+    again = "once" if impact.n_restarts == 1 else f"{impact.n_restarts} times"
+    restarts = f"; systemd started it again {again} by itself" if impact.n_restarts else ""
+    return f"{impact.unit} on {impact.host}: from {began} until {ended}{lasted}{restarts}"
 
 
 def _detection(incident: Incident, place: _Places) -> str:

@@ -64,12 +64,13 @@ def test_a_cure_outside_the_kit_is_a_difference_of_flags():
 
 def test_a_death_found_by_systemd():
     """An investigation that came later knows the death from systemd; the gap lasts until it was begun."""
-    properties = '{"exec_main_exit_at": "2026-11-29T12:02:59Z", "result": "exit-code"}'  # the host's clock
+    properties = '{"exec_main_exit_at": "2026-11-29T12:02:59Z", "result": "exit-code", "n_restarts": 3}'  # host's clock
     verdict = section("investigate", State.CRITICAL, 61, value={"diagnosis": diagnosis("low")})
     said = record(60, verdict, runbook="40-investigate-crash", state=State.CRITICAL)
     run = KeptRun(name="r", record=said, files={"evidence/x/unit-properties.json": properties})
     told = incident("INC-7", [run])
     assert told.impacts[0].began.at == at(0)
+    assert "systemd started it again 3 times by itself" in incident_markdown(told)
     assert (told.detection_gap_s, told.detected.text) == (60.0, "40-investigate-crash was begun")
     assert any("The verdict's confidence is low" in question for question in told.open_questions)
 
