@@ -9,7 +9,7 @@ import click
 
 from opslib.app.binding import check_alias, open_bound_host
 from opslib.app.given import read_given
-from opslib.app.sections.preflight import wanted_for
+from opslib.app.wanted import wanted_for
 from opslib.cli.showing import show
 from opslib.domain.parameters import validate_parameters
 from opslib.views.preflight import preflight_text

@@ -119,7 +119,7 @@ class PreflightReading(Value):
 
 def preflight_program(settings: HostSettings, wanted: Wanted) -> tuple[str, dict[str, object]]:
     """Asks everything in one round trip: the on-host program `preflight` and its arguments."""
-    _, survey = survey_program(settings, [wanted.unit])
+    _, survey = survey_program(settings, [wanted.unit, *wanted.own_units])
     commands = {"settings": settings_command(wanted.unit), "owners": owners_command()}
     if wanted.gpus:
         commands |= {"gpu_detail": gpu_health_command(), "gpus": gpu_memory_command()}
@@ -143,8 +143,8 @@ def preflight_program(settings: HostSettings, wanted: Wanted) -> tuple[str, dict
 
 
 def settings_command(unit: str) -> tuple[str, ...]:
-    """Asks for what systemd would start a unit with; a unit that it doesn't know gets the defaults."""
-    return ("systemctl", "show", "--property=LoadState,User,LimitNOFILE,LimitMEMLOCK", "--", unit_name(unit))
+    """Asks as whom systemd would start a unit; nobody is named where it is root, or the unit isn't known."""
+    return ("systemctl", "show", "--property=LoadState,User", "--", unit_name(unit))
 
 
 def owners_command() -> tuple[str, ...]:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from opslib.domain.host import Host, HostSettings
-from opslib.domain.lock import LockHolder
+from opslib.domain.lock import LockHolder, lock_path
 from opslib.domain.preflight import PreflightReport
 from opslib.domain.preflight_reading import Wanted
 from opslib.domain.states import State
+from opslib.errors import LockHeld
 from opslib.hosts.recording import RecordingHost
 from opslib.workflow.lock import hold_lock
 from opslib.workflow.preflight import run_preflight
@@ -86,6 +89,21 @@ def test_a_login_without_rights_is_told_less_and_nothing_wrong(standin):
     with opened(bare) as host:
         report = run_preflight(host, wanted(host))
     assert report.state is State.OK, states(report)
+
+
+@pytest.mark.realhost
+def test_a_login_s_own_units_are_asked_of_its_own_manager(standin):
+    """With scope = "user" the login itself is the unit's user, its own limits count, and its lock lies in its home."""
+    fields = standin.model_dump(exclude={"sudo", "unit_dir", "state_dir"})
+    own = HostSettings.model_validate({**fields, "scope": "user"})
+    nobody = LockHolder(user="n", controller="n", process_id=1, runbook="n", since=datetime.now(UTC))
+    with opened(own) as host, hold_lock(host, UNIT, nobody):
+        report = run_preflight(host, wanted(host, holder=nobody))
+        assert host.run(("stat", "--format=%a", f"/home/ops/.local/state/opslib/locks/{UNIT}.lock")).is_success
+    found = {check.name: check for check in report.checks}
+    assert found["model"].summary.startswith("ops may read")
+    assert found["lock"].summary == "held by this run"
+    assert report.state is not State.CRITICAL, states(report)
 
 
 @KINDS
@@ -168,32 +186,81 @@ def test_a_model_that_the_unit_s_user_may_not_read(standin):
 
 
 @pytest.mark.parametrize("kind", ["rehearsal", pytest.param("standin", marks=[pytest.mark.realhost, pytest.mark.slow])])
-def test_of_two_deploys_at_once_one_is_refused(kind, request, tmp_path, monkeypatch):
+def test_of_two_deploys_at_once_one_is_refused(kind, request, tmp_path):
     """Two operators launch one unit in the same moment: one does, the other is refused (4) and told by whom."""
     settings = settings_of(request, kind)
-    fields = settings.model_dump(exclude={"alias"}, exclude_none=True, exclude_defaults=True)
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if not isinstance(value, dict)]
-    (tmp_path / "hosts.toml").write_text("[hosts.both]\n" + "\n".join(lines) + "\n")
 
     def deploy(operator: str) -> subprocess.CompletedProcess[str]:
-        own = {"OPSLIB_HOSTS": str(tmp_path / "hosts.toml"), "OPSLIB_LOCKS": str(tmp_path / operator)}
-        words = ["-p", "host=both", "-p", "consent=given", "-p", "max_num_seqs=64", "--json"]
-        command = [sys.executable, "-m", "opslib.cli", "run", "30-launch", *words]
-        command += ["--runs-dir", str(tmp_path / f"runs-{operator}")]
-        return subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+        run = begin_deploy(settings, operator, tmp_path)
+        stdout, stderr = run.communicate()
+        return subprocess.CompletedProcess(run.args, run.returncode, stdout, stderr)
 
     with ThreadPoolExecutor(2) as pool:
         ended = list(pool.map(deploy, ("ana", "bob")))
-    codes = sorted(run.returncode for run in ended)
-    assert codes == [0, 4], [run.stderr[-600:] for run in ended]
-    documents = sorted((json.loads(run.stdout) for run in ended), key=lambda document: document["exit_code"])
-    won, lost = documents
+    assert sorted(run.returncode for run in ended) == [0, 4], [run.stderr[-600:] for run in ended]
+    won, lost = sorted((json.loads(run.stdout) for run in ended), key=lambda document: document["exit_code"])
     assert Path(won["record"]).name in lost["outcome"]["reason"]
     assert "is locked: " in lost["outcome"]["reason"]
     assert [entry["name"] for entry in lost["sections"]] == ["identify", "preflight"]
-    with opened(settings) as host, hold_lock(host, UNIT, LockHolder(**_nobody())) as lock:
-        assert lock.left_over is None
+    assert is_free(settings)
 
 
-def _nobody() -> dict[str, object]:
-    return {"user": "n", "controller": "n", "process_id": 1, "runbook": "n", "since": datetime.now(UTC)}
+def begin_deploy(settings: HostSettings, operator: str, folder: Path) -> "subprocess.Popen[str]":
+    """`opslib run 30-launch` of an operator with a machine of their own: no lock of this one is shared."""
+    fields = settings.model_dump(exclude={"alias"}, exclude_none=True, exclude_defaults=True)
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if not isinstance(value, dict)]
+    inventory = folder / f"{operator}.toml"
+    inventory.write_text("[hosts.both]\n" + "\n".join(lines) + "\n")
+    own = {"OPSLIB_HOSTS": str(inventory), "OPSLIB_LOCKS": str(folder / operator)}
+    words = ["-p", "host=both", "-p", "consent=given", "-p", "max_num_seqs=64", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "opslib.cli",
+        "run",
+        "30-launch",
+        *words,
+        "--runs-dir",
+        str(folder / f"of-{operator}"),
+    ]
+    return subprocess.Popen(
+        command, env={**os.environ, **own}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def is_free(settings: HostSettings) -> bool:
+    """Whether the unit's lock can be had."""
+    nobody = LockHolder(user="n", controller="n", process_id=1, runbook="n", since=datetime.now(UTC))
+    with opened(settings) as host:
+        try:
+            with hold_lock(host, UNIT, nobody):
+                return True
+        except LockHeld:
+            return False
+
+
+def wait_until(question: Callable[[], bool], limit_s: float) -> float | None:
+    """The seconds until it was so; None where it wasn't within the limit."""
+    began_at = time.monotonic()
+    while time.monotonic() - began_at < limit_s:
+        if question():
+            return time.monotonic() - began_at
+        time.sleep(0.3)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@KINDS
+def test_a_run_that_is_ended_frees_its_lock(kind, number, request, tmp_path):
+    """However a run is ended, in order or not, its lock is free seconds later."""
+    settings = settings_of(request, kind)
+    run = begin_deploy(settings, "ana", tmp_path)
+    try:
+        with opened(settings) as host:
+            assert wait_until(lambda: bool(host.read_file(lock_path(settings, UNIT), sudo=True)), 120) is not None
+        run.send_signal(number)
+        assert wait_until(lambda: is_free(settings), 30) is not None
+    finally:
+        run.kill()
+        run.communicate()

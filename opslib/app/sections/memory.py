@@ -8,6 +8,7 @@ from opslib.app.ledger import read_ledger
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
 from opslib.app.sections.verify import checkpoint_of
+from opslib.app.wanted import flags_for
 from opslib.domain.memory import MemoryPlan, plan_situation
 from opslib.domain.memory_ledger import LedgerEntry, calibrate, calibration_note
 from opslib.domain.parallel_table import parallel_table
@@ -128,20 +129,6 @@ def _own_units(run: Run) -> tuple[str, ...]:
 def serve_flags(run: Run) -> list[str]:
     """The `vllm serve` flags that the run's parameters ask for, in the order of the unit file."""
     return flags_for(run.parameters)
-
-
-def flags_for(parameters: Any) -> list[str]:
-    """The `vllm serve` flags that parameters ask for, in the order of the unit file."""
-    flags = {
-        "--port": getattr(parameters, "port", None),
-        "--served-model-name": getattr(parameters, "client_model_name", None),
-        "--tensor-parallel-size": parameters.tensor_parallel_size,
-        "--gpu-memory-utilization": parameters.gpu_memory_utilization if parameters.gpus else None,
-        "--max-model-len": parameters.max_model_len,
-        "--max-num-seqs": parameters.max_num_seqs,
-    }
-    words = [word for name, value in flags.items() if value is not None for word in (name, str(value))]
-    return [*words, *parameters.extra_args]
 
 
 def term_rows(memory: MemoryPlan) -> list[tuple[str, str, str, str, str]]:

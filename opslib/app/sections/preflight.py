@@ -1,20 +1,14 @@
 """Is the host fit for this launch, and is nobody else at work on the unit?"""
 
-from typing import Any
-
 from opslib.app.locking import LOCK, lock_unit
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
-from opslib.app.sections.memory import flags_for
-from opslib.domain.lock import LockHolder
+from opslib.app.wanted import wanted_for
 from opslib.domain.preflight import PreflightReport
-from opslib.domain.preflight_reading import Wanted
 from opslib.domain.states import State
 from opslib.views.preflight import preflight_panel
 from opslib.workflow.preflight import run_preflight
 from opslib.workflow.verify import checkpoint_path
-
-_MOVED = "configuration/port-in-use"  # the cause whose remedy is another port
 
 
 @section("preflight")
@@ -36,22 +30,6 @@ def preflight(run: Run) -> Answer:
         cause=report.cause or None,
     )
     return result, preflight_panel(report)
-
-
-def wanted_for(parameters: Any, model_path: str, *, holder: LockHolder | None = None) -> Wanted:
-    """What a launch with these parameters wants of a host."""
-    return Wanted(
-        unit=parameters.unit,
-        port=parameters.port,
-        gpus=tuple(parameters.gpus),
-        gpu_memory_utilization=parameters.gpu_memory_utilization,
-        model_path=model_path,
-        flags=tuple(flags_for(parameters)),
-        own_units=tuple(filter(None, [getattr(parameters, "replaces", None)])),
-        guard_wait_s=parameters.gpu_wait_s,
-        may_move_port=_MOVED in parameters.apply_remedies and parameters.max_restarts > 0,
-        holder=holder,
-    )
 
 
 def prove_preflight(run: Run) -> None:
