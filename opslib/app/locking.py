@@ -29,9 +29,13 @@ def lock_unit(run: Run) -> HeldLock | None:
         return held
     _lock_here(run)
 
-    def tell(text: str) -> None:
+    said: list[str] = []
+
+    def tell(text: str) -> None:  # by the lock's own thread
+        said.append(text)
         run.tell("line", text, section="preflight", state=State.WARNING)
 
+    run.closing.callback(lambda: [run.note(text) for text in said])
     lock = run.closing.enter_context(hold_lock(run.host, run.parameters.unit, holder_of(run), on_change=tell))
     atexit.register(run.closing.close)
     run.answers[LOCK] = lock

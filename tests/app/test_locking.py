@@ -1,5 +1,7 @@
 """A run's lock: taken before anything is changed, kept, freed at its end, and taken again by a cell that is run again."""
 
+import time
+
 import pytest
 
 from opslib.app.locking import LOCK, lock_unit, require_lock
@@ -36,6 +38,23 @@ def test_the_lock_lasts_as_long_as_the_run(run):
     require_lock(run)
     assert run.answers[LOCK].is_held
     outcome(run)
+
+
+def test_a_lost_lock_is_in_the_record(run):
+    """A link that failed is told while it lasts, and the record keeps that the lock was lost and taken again."""
+    lock_unit(run)
+    lock = run.answers[LOCK]
+    run.host.close()
+    deadline = time.monotonic() + 15
+    while not (lock.n_lost and lock.is_held) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(0.2)
+    outcome(run)
+    assert [note.partition(":")[0] for note in run.record.notes] == [
+        "the lock of vllm-minimax is lost",
+        "the lock of vllm-minimax is held again; nobody had it meanwhile",
+    ]
+    assert any("is lost" in str(event.get("text")) for event in run.folder.events())
 
 
 def test_a_run_without_preflight_takes_it_before_its_first_change(run):
