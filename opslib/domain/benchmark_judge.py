@@ -169,5 +169,5 @@ def _best(levels: Sequence[BenchmarkLevel], knee: int | None) -> str:
         return "no figure: the client was the bottleneck at every level"
     best = max(usable, key=lambda level: level.output_throughput)
     ttft = f", ttft p99 {best.ttft_ms.p99:,.0f} ms" if best.ttft_ms else ""
-    growth = f"; saturated past concurrency {knee}" if knee is not None else "; still growing"
+    growth = f"; full from concurrency {knee} on" if knee is not None else "; not full yet"
     return f"{best.output_throughput:,.0f} {best.counted_in}/s at {best.name}{ttft}{growth}"

@@ -5,7 +5,8 @@ from typing import Any
 
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, Percentiles
 from opslib.domain.states import State
-from opslib.views.figures import alt_text, throughput_svg
+from opslib.views.benchmark_panels import sweep_panels
+from opslib.views.figures import alt_text, svg_of
 from opslib.views.tables import number, table, text_table
 from opslib.views.theme import headline, note, state_text
 
@@ -23,14 +24,13 @@ COLUMNS = (
     "e2e_latency_ms p99",
 )
 
-_DOUBT = "* such a level says less about the service than it should, for the reason named (open mark in the figure)"
+_DOUBT = "* marked levels (hollow in the figure): the reason named made them look slower or better than the service is"
 
 
 class BenchmarkView:
     """A benchmark report that reads the same in a notebook, in exported HTML and in a terminal.
 
-    GitHub strips the inline figure: where a notebook shows `figure_display(report.levels)` too, pass
-    `has_figure=False`.
+    GitHub strips the inline figure: where a notebook shows the picture too, pass `has_figure=False`.
     """
 
     def __init__(self, report: BenchmarkReport, *, has_figure: bool = True) -> None:
@@ -54,7 +54,9 @@ class BenchmarkView:
             parts.append(table([level_row(level) for level in report.levels], COLUMNS, caption=_caption(report)))
         parts += [note(line) for line in notes(report)]
         if report.levels and self.has_figure:
-            svg = throughput_svg(report.levels).replace("<svg ", '<svg role="img" style="max-width:100%" ', 1)
+            svg = svg_of(sweep_panels(report.levels, slo=report.slo)).replace(
+                "<svg ", '<svg role="img" style="max-width:100%" ', 1
+            )
             parts.append(f'<figure style="margin:8px 0" aria-label="{alt_text(report.levels)}">{svg}</figure>')
         return "\n".join(parts)
 
@@ -84,7 +86,7 @@ def progress_line(line: Mapping[str, Any]) -> str:
 def level_row(level: BenchmarkLevel) -> tuple[object, ...]:
     """One level as a row of COLUMNS."""
     return (
-        str(level.concurrency) + ("" if level.is_valid else " *"),
+        level.name.removeprefix("concurrency ") + ("" if level.is_valid else " *"),
         level.n_requests,
         level.n_errors,
         number(level.output_throughput),
@@ -98,11 +100,7 @@ def level_row(level: BenchmarkLevel) -> tuple[object, ...]:
 
 def notes(report: BenchmarkReport) -> tuple[str, ...]:
     """What stands below the table: why a level is marked, every check that is not ok, and its evidence."""
-    marked = [
-        f"* concurrency {level.concurrency}: {'; '.join(level.why_invalid)}"
-        for level in report.levels
-        if not level.is_valid
-    ]
+    marked = [f"* {level.name}: {'; '.join(level.why_invalid)}" for level in report.levels if not level.is_valid]
     checks = [check for check in report.checks if check.state is not State.OK]
     told = [f"{check.name}: {check.summary}" for check in checks if check.summary != report.summary]
     evidence = [line for check in checks if check.name == "errors" for line in check.evidence]

@@ -91,7 +91,7 @@ def test_a_good_sweep_is_ok_and_says_its_best_figure():
     """No errors, tokens, no cache hits: ok, with the best level in one sentence."""
     report = judge_benchmark(sweep(100.0, 190.0, 350.0), host="rehearsal", n_planned=3)
     assert (report.state, report.knee_concurrency) == (State.OK, None)
-    assert report.summary == "350 tokens/s at concurrency 4, ttft p99 102 ms; still growing"
+    assert report.summary == "350 tokens/s at concurrency 4, ttft p99 102 ms; not full yet"
 
 
 @pytest.mark.parametrize(

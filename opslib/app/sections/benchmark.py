@@ -18,26 +18,28 @@ from opslib.domain.states import CheckResult, State, worst
 from opslib.domain.steadiness import check_steadiness
 from opslib.records.folder import RunFolder
 from opslib.views.benchmark import COLUMNS, BenchmarkView, level_row
-from opslib.views.figures import figure_display
+from opslib.views.benchmark_panels import distribution_panels, sweep_panels, time_panels
+from opslib.views.figures import FigureDisplay, LiveDisplay, alt_text
 from opslib.views.shown import Shown
 from opslib.workflow.benchmark import engine_python, run_benchmark
 from opslib.workflow.investigate import wait_until_ended
 from opslib.workflow.running import unit_gpus
 from opslib.workflow.steadiness import watched_service
 
-FIGURE = "benchmark.png"
+FIGURE, FIGURE_MORE = "benchmark.png", "benchmark-spread.png"
 
 
 @waiting_section("benchmark")
 async def benchmark(run: Run) -> Answer:
     """Throughput and latencies at each concurrency level, measured on the host."""
+    run.answers.pop("benchmark-screen", None)
     report, steady, invocation_id = await asyncio.to_thread(_measure, run)
     run.answers["benchmark"] = report
     view = BenchmarkView(report, has_figure=False)
     rows = [[str(cell) for cell in level_row(level)] for level in report.levels]
     run.tell("table", "", section="benchmark", columns=list(COLUMNS), rows=rows)
     if report.levels:
-        _show_figure(run, report)
+        _show_figures(run, report)
         keep_formats(run.folder, report)
     return _judged(run, report, steady, invocation_id), Shown(view.html, view.text)
 
@@ -65,11 +67,23 @@ def _invocation(run: Run, events: Iterable[LaunchEvent]) -> str:
     return status.invocation_id if status else next(filter(None, seen), "")
 
 
-def _show_figure(run: Run, report: BenchmarkReport) -> None:
-    """The figure as a picture that needs no JavaScript, in the notebook and beside it."""
-    figure = figure_display(report.levels)
-    run.folder.add_evidence(FIGURE, figure.png)
-    Screen().paint(figure)
+def _show_figures(run: Run, report: BenchmarkReport) -> None:
+    """The figures as pictures that need no JavaScript, in the notebook and beside it; the curve where it was live."""
+    curve = FigureDisplay(sweep_panels(report.levels, slo=report.slo), alt_text(report.levels))
+    _screen(run).paint(curve)
+    run.folder.add_evidence(FIGURE, curve.png)
+    more = (*distribution_panels(report.levels), *time_panels(report.levels[-1]))
+    if more:
+        last = report.levels[-1].name
+        words = f"Figure: how ttft and itl are spread at each level, and what server and GPUs did at {last}."
+        shown = FigureDisplay(more, words)
+        Screen().paint(shown)
+        run.folder.add_evidence(FIGURE_MORE, shown.png)
+
+
+def _screen(run: Run) -> Screen:
+    """The place of the curve: live while the load runs, the picture afterwards."""
+    return run.answers.setdefault("benchmark-screen", Screen())  # type: ignore[no-any-return]
 
 
 def keep_formats(folder: RunFolder, report: BenchmarkReport) -> None:
@@ -95,11 +109,17 @@ def _measure(run: Run) -> tuple[BenchmarkReport, CheckResult, str]:
 
 def _sweep(run: Run) -> BenchmarkReport:
     parameters = run.parameters
+    slo = slo_of(parameters)
+    seen: dict[str, BenchmarkLevel] = {}
 
     def progress(event: Mapping[str, Any] | BenchmarkLevel) -> None:
         if isinstance(event, BenchmarkLevel):
             text = f"{event.name}: {event.output_throughput:,.0f} {event.counted_in}/s"
             run.tell("progress", text, section="benchmark")
+            seen[event.name] = event
+            if not run.is_headless:  # a plot that moves while the load runs
+                levels = sorted(seen.values(), key=lambda level: (level.request_rate or 0, level.concurrency))
+                _screen(run).paint(LiveDisplay(sweep_panels(levels, slo=slo), alt_text(levels)))
 
     return run_benchmark(
         run.host,
@@ -107,7 +127,7 @@ def _sweep(run: Run) -> BenchmarkReport:
         model=parameters.client_model_name,
         load=load_of(parameters),
         deadline_s=parameters.benchmark_deadline_s,
-        slo=slo_of(parameters),
+        slo=slo,
         gpus=_gpus(run),
         python=engine_python(run.host),
         on_progress=progress,

@@ -4,6 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from opslib.app.run import Run, SectionResult
+from opslib.app.screen import Screen
 from opslib.app.section import Answer, section
 from opslib.domain.benchmark import BenchmarkReport
 from opslib.domain.benchmark_compare import Comparison, Subject, compare_levels
@@ -12,6 +13,8 @@ from opslib.domain.states import State
 from opslib.errors import OpslibError
 from opslib.records.baselines import Baseline, find_baseline
 from opslib.views.benchmark_compare import comparison_panel
+from opslib.views.benchmark_panels import sweep_panels
+from opslib.views.figures import FigureDisplay, alt_text
 from opslib.views.panels import answer_panel
 from opslib.views.shown import Shown
 from opslib.workflow.running import running_flags
@@ -37,7 +40,9 @@ def compare(run: Run) -> Answer:
     if report is None or not report.levels or baseline is None:
         return _alone(run, subject)
     comparison = _compared(run, baseline, subject, report)
-    run.answers["comparison"], run.answers["baseline"] = comparison, baseline
+    run.answers["comparison"] = comparison
+    words = f"Figure: the same curves, the last good run ({baseline.record}) dashed. {alt_text(report.levels)}"
+    Screen().paint(FigureDisplay(sweep_panels(report.levels, slo=report.slo, baseline=baseline.levels), words))
     value = {**comparison.model_dump(mode="json"), "subject": subject.model_dump(mode="json")}
     is_news = comparison.verdict in ("worse", "better") and not comparison.differences
     result = SectionResult(
@@ -58,7 +63,7 @@ def _compared(run: Run, baseline: Baseline, subject: Subject, report: BenchmarkR
 
 
 def _alone(run: Run, subject: Subject) -> tuple[SectionResult, Shown]:
-    summary = "no earlier good run of this host and these weights: this one is what later ones are compared with"
+    summary = "no earlier good run of this host, these weights and this load: later ones are compared with this one"
     result = SectionResult(state=State.OK, summary=summary, value={"subject": subject.model_dump(mode="json")})
     return result, answer_panel(run.alias, State.OK, summary)
 
