@@ -62,7 +62,6 @@ class Truth(asyncio.Protocol):
             return
         self.buffer = rest[length:]
         at = asyncio.get_running_loop().time()
-        self.log["asked_at"].append(time.monotonic())
         method, path, _ = lines[0].split(" ")
         if method == "GET":
             self.tell(path)
@@ -70,6 +69,8 @@ class Truth(asyncio.Protocol):
             self.answer(401, b'{"error": "Unauthorized"}')
         elif path.endswith("/tokenize"):
             self.tokenize(json.loads(rest[:length]))
+        elif not path.endswith("/completions"):
+            self.answer(404, b'{"detail": "Not Found"}')
         else:
             self.log["bodies"].append(json.loads(rest[:length])) if self.options.get("keep_bodies") else None
             self.complete(json.loads(rest[:length]), at, is_chat=path.endswith("/chat/completions"))
@@ -100,6 +101,8 @@ class Truth(asyncio.Protocol):
 
     def complete(self, body, at, is_chat):
         model = body["model"]
+        if body.get("stream"):
+            self.log["asked_at"].append(time.monotonic())
         if "stall_at_s" in self.options and not self.log["started_at"]:
             self.log["started_at"] = at
             asyncio.get_running_loop().call_later(self.options["stall_at_s"], time.sleep, self.options["stall_s"])
@@ -118,23 +121,21 @@ class Truth(asyncio.Protocol):
             self.answer(200, json.dumps({"choices": [{"text": "x"}], "usage": usage}).encode())
         else:
             framing = b"Connection: close" if model == "close" else b"Transfer-Encoding: chunked"
-            self.transport.write(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n" % framing)
+            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n%s\r\n\r\n" % framing)
             stream = self.flood(body, is_chat) if model == "flood" else self.stream(body, model, at, is_chat)
             self.streaming = asyncio.ensure_future(stream)
 
     async def flood(self, body, is_chat):
-        self.log["flood_began_at"] = self.log["flood_began_at"] or time.monotonic()
         chunk = b"data: %s\n\n" % chunk_of("flood", 0, is_chat).encode()
         chunk = b"%x\r\n%s\r\n" % (len(chunk), chunk)
-        for _ in range(wanted(body)):
+        for number in range(wanted(body)):
             self.transport.write(chunk)
-            await asyncio.sleep(0)
+            if number % 4 == 3:
+                await asyncio.sleep(0)
         usage = {"prompt_tokens": self.n_prompt(body), "completion_tokens": wanted(body)}
         self.event(json.dumps({"choices": [], "usage": usage}), "flood")
         self.event("[DONE]", "flood")
         self.end("flood")
-        self.log["n_flooded"] += wanted(body)
-        self.log["flooded_at"] = time.monotonic()
 
     async def stream(self, body, model, at, is_chat):
         loop = asyncio.get_running_loop()
@@ -160,7 +161,7 @@ class Truth(asyncio.Protocol):
         self.log["running"] -= 1
         if writes:
             self.log["ttft_ms"].append(1000 * (writes[0] - at))
-            self.log["itl_ms"].extend(1000 * (b - a) for a, b in itertools.pairwise(writes))
+            self.log["gaps_ms"].append([1000 * (b - a) for a, b in itertools.pairwise(writes)])
         return None
 
     def event(self, text, model):
@@ -204,7 +205,8 @@ def chunk_of(model, number, is_chat):
     else:
         choice = {"index": 0, "text": text}
     choices = [] if model == "empty-choices" else [choice]
-    return json.dumps({"id": "cmpl-1", "model": "truth", "choices": choices}, ensure_ascii=False)
+    kind = "chat.completion.chunk" if is_chat else "text_completion"
+    return json.dumps({"id": "cmpl-1", "object": kind, "model": "truth", "choices": choices}, ensure_ascii=False)
 
 
 def wanted(body):
@@ -225,8 +227,7 @@ def metrics(log):
 
 async def serve(options):
     hits = options.get("prefix_cache_hits", 0)
-    log = {"ttft_ms": [], "itl_ms": [], "bodies": [], "running": 0, "started_at": 0.0, "asked_at": []}
-    log.update({"n_flooded": 0, "flooded_at": 0.0, "flood_began_at": 0.0})
+    log = {"ttft_ms": [], "gaps_ms": [], "bodies": [], "asked_at": [], "running": 0, "started_at": 0.0}
     log["prefix_cache_hits_per_request"] = hits
     loop = asyncio.get_running_loop()
     context = None
