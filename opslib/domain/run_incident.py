@@ -230,7 +230,9 @@ def _questions(
 
 def _questions_of(run: KeptRun) -> Iterator[str]:
     record, card = run.record, section_value(run.record, "investigate")
-    if record.status != "finished":
+    if record.status == "running":
+        yield f"{run.name} has not ended yet"
+    elif record.status != "finished":
         yield f"{run.name} came to no end of its own ({record.status}): {record.left or 'what did it leave?'}"
     elif record.outcome and record.outcome.state is State.UNKNOWN:
         yield f"{run.name} could not find out: {record.outcome.reason}"

@@ -118,7 +118,7 @@ def _escaped(text: str) -> str:
 
 
 def _html(entry: str) -> str:
-    """One entry of the draft as HTML: links and code, and nothing else."""
-    entry = re.sub(r"\\(?=[\\`*_{}\[\]<>#|])", "", escape(entry))
-    entry = re.sub(r"\[([^\]]*)\]\(([^)\s]*)\)", r'<a href="\2">\1</a>', entry)
-    return re.sub(r"`([^`]*)`", r"<code>\1</code>", entry)
+    """One entry of the draft as HTML: our own links and code, and nothing that a log says."""
+    entry = re.sub(r"(?<!\\)\[([^\]\\]*)\]\(([^)\s]*)\)", r'<a href="\2">\1</a>', escape(entry))
+    entry = re.sub(r"(?<!\\)`([^`\\]*)`", r"<code>\1</code>", entry)
+    return re.sub(r"\\(?=[\\`*_{}\[\]#|]|&lt;|&gt;)", "", entry)

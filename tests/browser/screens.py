@@ -13,6 +13,7 @@ from tests.browser.lab import ROOT, Lab, NotebookPage, chromium, running_lab, se
 SCREENS = ROOT / "docs" / "screens"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 WIDTH = 1280
+TALLEST = 2000
 TICKET = "INC-4711"
 
 
@@ -93,7 +94,13 @@ def _take_lists(lab: Lab, context: Any, theme: str) -> None:
     for source in ('host = ""', "parameter_form("):
         book.run(source)
     book.type_in("ticket", TICKET)
-    for source in ("begin_run(", "reviewed_frame(run)", "show_timeline(run)", "compare_last(run)", "draft_incident(run)"):
+    for source in (
+        "begin_run(",
+        "reviewed_frame(run)",
+        "show_timeline(run)",
+        "compare_last(run)",
+        "draft_incident(run)",
+    ):
         book.run(source)
     _keep(book, "begin_run(", f"review-{theme}")
     _keep(book, "show_timeline(run)", f"timeline-{theme}")
@@ -106,6 +113,11 @@ def _keep(book: NotebookPage, source: str, name: str) -> None:
     book.page.wait_for_timeout(300)
     box = cell.bounding_box()
     assert box is not None
+    if box["height"] > TALLEST:  # its beginning
+        cell.evaluate("element => element.scrollIntoView()")
+        book.page.wait_for_timeout(400)
+        _write(book.page.screenshot(), name)
+        return
     book.page.set_viewport_size({"width": WIDTH, "height": min(2400, max(900, int(box["height"]) + 250))})
     cell.scroll_into_view_if_needed()
     book.page.wait_for_timeout(400)

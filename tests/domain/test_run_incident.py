@@ -5,7 +5,7 @@ from datetime import timedelta
 from opslib.domain.run_facts import KeptRun
 from opslib.domain.run_incident import incident
 from opslib.domain.states import Outcome, State
-from opslib.views.incident import incident_markdown
+from opslib.views.incident import incident_markdown, incident_panel
 from tests.domain.run_records import CAUSE, at, cured_run, diagnosis, failed_run, record, section, snapshot
 
 
@@ -76,12 +76,15 @@ def test_a_death_found_by_systemd():
 
 
 def test_runs_without_an_end_are_questions():
-    """A run that was interrupted, and one that could not find out, are asked about."""
+    """A run that was interrupted, one that could not find out, and one that goes on, are asked about."""
     broken = record(0, status="interrupted", outcome=Outcome(state=State.UNKNOWN, reason="by SIGKILL"))
     unknown = record(30, state=State.UNKNOWN)
-    told = incident("INC-7", [KeptRun(name="a", record=broken), KeptRun(name="b", record=unknown)])
+    going = record(60, status="running", outcome=None, ended_at=None)
+    runs = [KeptRun(name=name, record=said) for name, said in (("a", broken), ("b", unknown), ("c", going))]
+    told = incident("INC-7", runs)
     assert "a came to no end of its own (interrupted): what did it leave?" in told.open_questions
     assert "b could not find out: it ended so" in told.open_questions
+    assert "c has not ended yet" in told.open_questions
 
 
 def test_what_a_log_says_is_no_markup():
@@ -92,3 +95,6 @@ def test_what_a_log_says_is_no_markup():
     told = incident("INC-7", [run.model_copy(update={"record": run.record.model_copy(update={"sections": sections})})])
     line = next(line for line in incident_markdown(told).splitlines() if "launch" in line)
     assert r"\# \<b\>x\</b\> \[a\](http://b) \| \# y" in line
+    shown = incident_panel(told, lambda record, file: f"{record}/{file}").html
+    assert "# &lt;b&gt;x&lt;/b&gt; [a](http://b) | # y" in shown
+    assert f'<a href="{run.name}/record.json">record 1</a>' in shown
