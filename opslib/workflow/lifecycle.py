@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
 from opslib.domain.facts.systemd import UnitStatus, unit_name
 from opslib.domain.host import Host
@@ -11,7 +10,7 @@ from opslib.domain.lifecycle import LifecycleReport, Verb, plan_verb, report_of
 from opslib.domain.plans import Plan
 from opslib.domain.states import CheckResult, State
 from opslib.domain.unit_files import UnitFiles
-from opslib.errors import HostUnreachable, Refused, UnexpectedAnswer, UnknownName
+from opslib.errors import CouldNotFindOut, Refused, UnknownName
 from opslib.workflow.answering import endpoint_of, prove_answering
 from opslib.workflow.facts import gather_unit_status
 from opslib.workflow.release import gather_hold, wait_released
@@ -130,8 +129,9 @@ def _wait_ready(host: Host, files: UnitFiles, before: UnitStatus | None, end_at:
 
 
 def _look(host: Host, files: UnitFiles) -> tuple[str, tuple[UnitStatus, bool | None]]:
-    """The unit in words, its state, and whether it answers (None for no engine); a lost link is waited out."""
-    with suppress(HostUnreachable):
+    """The unit in words, its state, and whether it answers (None for no engine); what can't be had is asked again."""
+    trouble = ""
+    try:
         survey = ask_survey(host, (files.unit,), is_units_only=True)
         if survey.units:
             seen = survey.units[0]
@@ -140,9 +140,10 @@ def _look(host: Host, files: UnitFiles) -> tuple[str, tuple[UnitStatus, bool | N
             words = f"{seen.status.active_state} ({seen.status.sub_state})"
             health = "" if not is_engine else f", /health {seen.health_status_code or 'closed'}"
             return f"{words}{health}", (seen.status, is_ready)
-        raise UnexpectedAnswer(f"nothing could be learned about {files.unit}", host=host.settings.alias)
+    except CouldNotFindOut as error:
+        trouble = f": {error.message}"
     none = UnitStatus(unit=files.unit, load_state="", active_state="unknown", sub_state="unknown")
-    return "the host can't be reached; asking again", (none, False)
+    return f"nothing could be learned{trouble}; asking again", (none, False)
 
 
 def _died(status: UnitStatus, first_id: str) -> str:

@@ -12,6 +12,7 @@ from opslib.app.sections.memory import compare_parallel_sizes, memory_what_if, p
 from opslib.app.sections.overall import identify, outcome
 from opslib.app.sections.practice import prepare_crash, prepare_service
 from opslib.app.sections.preflight import preflight
+from opslib.app.sections.replacing import bring_back, replace
 from opslib.app.sections.review import (
     compare_last,
     draft_incident,
@@ -27,6 +28,7 @@ from opslib.app.sections.verify import cost_of_certainty, proof, shards_by_state
 __all__ = [
     "begin_run",
     "benchmark",
+    "bring_back",
     "canary",
     "compare",
     "compare_last",
@@ -49,6 +51,7 @@ __all__ = [
     "proof",
     "relaunch",
     "remedy",
+    "replace",
     "review",
     "reviewed_frame",
     "second_opinion",

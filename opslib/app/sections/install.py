@@ -6,12 +6,15 @@ from opslib.app.putting_back import note_found
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section, waiting_section
 from opslib.app.sections.memory import host_plan, serve_flags
+from opslib.domain.facts.systemd import unit_name
+from opslib.domain.lifecycle import forget_steps
 from opslib.domain.parameters import is_reference
 from opslib.domain.plans import Plan
 from opslib.domain.states import State
-from opslib.errors import ConsentMissing, DryRunEnds
+from opslib.errors import BadParameter, ConsentMissing, DryRunEnds
 from opslib.records.secrets import resolve_reference
 from opslib.views.panels import answer_panel, plan_panel
+from opslib.workflow.facts import gather_unit_status
 from opslib.workflow.install import ApplyReport, apply_plan, plan_install, unit_text_for
 from opslib.workflow.lint import lint_text
 from opslib.workflow.verify import checkpoint_path
@@ -23,15 +26,21 @@ def plan_unit(run: Run) -> Answer:
     text, _ = unit_for(run)
     plan = plan_for_unit(run)
     lint = lint_text(run.host, run.parameters.unit, text)
+    replaced = run.parameters.replaces
+    later = [f"stop {replaced}, which {run.parameters.unit} replaces, when all of this is done"] if replaced else []
     run.answers["plan"] = plan
     summary = f"{len(plan.steps)} steps would change this host" if plan.steps else "nothing to change: it is installed"
     if lint.findings:
         summary = f"{summary}; {lint.summary}"
     run.tell(
-        "diff", summary, section="plan-unit", state=lint.state, lines=[*shown_diff(plan).splitlines(), *lint.lines]
+        "diff",
+        summary,
+        section="plan-unit",
+        state=lint.state,
+        lines=[*shown_diff(plan).splitlines(), *later, *lint.lines],
     )
     value = {**plan_facts(plan), "lint": [finding.model_dump(mode="json") for finding in lint.findings]}
-    steps = [*(step.title for step in plan.steps), *lint.lines]
+    steps = [*(step.title for step in plan.steps), *later, *lint.lines]
     result = SectionResult(state=lint.state, summary=summary, value=value)
     return result, plan_panel(run.alias, summary, shown_diff(plan), steps, state=lint.state)
 
@@ -39,7 +48,12 @@ def plan_unit(run: Run) -> Answer:
 def plan_for_unit(run: Run) -> Plan:
     """What installing the unit of this run's parameters would change."""
     text, secrets = unit_for(run)
-    return plan_install(run.host, unit=run.parameters.unit, unit_text=text, secrets=secrets)
+    unit, replaced = run.parameters.unit, getattr(run.parameters, "replaces", None)
+    plan = plan_install(run.host, unit=unit, unit_text=text, secrets=secrets)
+    if replaced and unit_name(replaced) == unit_name(unit):
+        raise BadParameter(f"replaces: {replaced} can't take its own place")
+    forget = forget_steps(gather_unit_status(run.host, unit))
+    return plan.model_copy(update={"steps": (*plan.steps, *forget)})
 
 
 def unit_for(run: Run) -> tuple[str, dict[str, str]]:
