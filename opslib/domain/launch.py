@@ -257,7 +257,8 @@ class LaunchTracker:
     def _present_start(self, unit: UnitStatus, sign: Sign) -> None:
         match sign.kind:
             case "n_restarts" | "invocation_id":
-                self._crashed(sign.kind, sign.text, unit=unit)
+                if not self._has_crashed:
+                    self._crashed(sign.kind, sign.text, unit=unit)
                 self._next_start(unit.invocation_id)
             case "sub_state":
                 self._auto_restart(unit)
@@ -270,8 +271,13 @@ class LaunchTracker:
             case _:
                 self._adopt(unit.invocation_id, self.status.at)
 
+    @property
+    def _has_crashed(self) -> bool:
+        """Whether the crash of the present start is known."""
+        return any(crash.invocation_id == self.status.invocation_id for crash in self.status.crashes)
+
     def _auto_restart(self, unit: UnitStatus) -> None:
-        if (self.status.invocation_id or self._old_invocations) and not self.status.crash:
+        if (self.status.invocation_id or self._old_invocations) and not self._has_crashed:
             self._crashed("sub_state", f"systemd waits to restart it (result {unit.result})", unit=unit)
         if not self.is_over:
             self._restarting(unit)
@@ -299,11 +305,12 @@ class LaunchTracker:
         known = self.status.invocation_id
         if self.is_over or not invocation_id or invocation_id == known:
             return
-        if not any(crash.invocation_id == known for crash in self.status.crashes):
+        if not self._has_crashed:
             self._crashed("invocation_id", f"InvocationID changed from {known} to {invocation_id}")
         if self.is_over:
             return
         self._old_invocations |= {known}
+        self._n_restarts = None  # this start is one of them: counted from the next answer on
         self._is_adopted_midway = False
         self._begin_start()
         none_known = {"phase": None, "percent": None, "answer": None, "invocation_id": "", "waiting_for": ""}
@@ -338,6 +345,7 @@ class LaunchTracker:
             seen_at=self.status.at,
             died_at=died_at,
             exit_status=exit_status,
+            phase=self._track.current.title if self._track.current else "",
         )
 
     def _check_ready(self) -> None:

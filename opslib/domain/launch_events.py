@@ -16,6 +16,7 @@ class HostHello(Value):
     at: datetime
     boot_id: str = ""
     monotonic_s: float | None = None
+    pid: int = 0  # of the program, on the host
 
 
 class JournalSeen(Value):

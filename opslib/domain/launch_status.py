@@ -46,6 +46,7 @@ class Crash(Value):
     seen_at: datetime
     died_at: datetime | None = None
     exit_status: str = ""  # as systemd writes it: "exited, status=1/FAILURE"
+    phase: str = ""  # in which the start was
 
 
 class LaunchChange(Value):
@@ -154,8 +155,8 @@ def status_changes(before: LaunchStatus, after: LaunchStatus) -> tuple[LaunchCha
         ("crash", before.crash, after.crash),
         ("state", before.state, after.state),
     )
-    changed = [what for what, old, new in pairs if old != new and (what != "exit" or new)]
-    return tuple(LaunchChange(at=after.at, what=what, text=_words(what, after)) for what in changed)
+    changed = [(what, _words(what, after)) for what, old, new in pairs if old != new and (what != "exit" or new)]
+    return tuple(LaunchChange(at=after.at, what=what, text=text) for what, text in changed if text)
 
 
 def answer_words(answer: AnswerSeen | None) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import select
 from typing import Dict, Iterator, List, NamedTuple, Optional, Set
 
 from opslib.onhost.processes import read_text
@@ -28,6 +29,8 @@ class Ending:
 
     def has_come(self) -> bool:
         """Whether the process is gone, or a zombie."""
+        if self.descriptor >= 0:  # also where its number was given to another one
+            return bool(select.select([self.descriptor], [], [], 0)[0])
         state = read_text("/proc/%d/stat" % self.pid).rpartition(")")[2].split()[:1]
         return not state or state[0] in ("Z", "X")
 

@@ -26,7 +26,7 @@ from opslib.onhost.watch_probe import Prober
 _COMMAND_TIMEOUT_S = 5.0
 _TICK_S = 2.0
 _LOOK_S = 0.1  # how often a process is looked for that has no descriptor
-_SETTLING_S = (0.0, 0.1, 0.4, 1.2)  # systemd is asked again so long after something happened
+_SETTLING_S = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # systemd is asked again so long after something happened
 _SHOW_GAP_S = 0.08
 _STEP_S = 0.5
 
@@ -154,11 +154,18 @@ class _Watch:
         if self._wake_r in ready:
             os.read(self._wake_r, 4096)
             self._hurry()
-        if ending is not None and (ending.descriptor in ready or (is_blind and ending.has_come())):
-            self._out.tell("exit", {"pid": ending.pid})
-            self._ended_pid = ending.pid  # systemd may name it for a moment longer
-            self._forget_process()
+        if ending is not None and (ending.descriptor in ready or is_blind) and self._tell_ending():
             self._hurry()
+
+    def _tell_ending(self) -> bool:
+        """Say so where the main process has ended."""
+        ending = self._ending
+        if ending is None or not ending.has_come():
+            return False
+        self._out.tell("exit", {"pid": ending.pid})
+        self._ended_pid = ending.pid  # systemd may name it for a moment longer
+        self._forget_process()
+        return True
 
     def _hurry(self) -> None:
         now = max(time.monotonic(), self._shown_at + _SHOW_GAP_S)
@@ -167,6 +174,7 @@ class _Watch:
     def _show(self) -> None:
         text = _run(self._arguments["show"])
         self._shown_at = time.monotonic()
+        self._tell_ending()  # it may have ended while systemd was asked
         if text == self._shown:
             return
         self._shown = text

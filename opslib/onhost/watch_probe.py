@@ -70,17 +70,16 @@ def ask_answer(endpoint: Endpoint) -> Dict[str, Any]:
 
     A kind of "none" says that no engine was recognised, so that there is nothing to ask for.
     """
+    is_ours = None if endpoint.is_container else listens(list(endpoint.pids), endpoint.port)
     if not endpoint.is_engine:
-        return {"kind": "none"}
+        return {"kind": "none", "is_ours": is_ours}
     code, models = _ask(endpoint, "GET", "/v1/models", None, 10.0)
     if code != 200:
         return {"problem": "/v1/models answers %s" % (_told(code, models, endpoint))}
     names = [str(model.get("id")) for model in _list(models, "data")]
     if not names:
         return {"problem": "/v1/models lists no model"}
-    answer = _first_answer(endpoint, names[0])
-    answer["is_ours"] = None if endpoint.is_container else listens(list(endpoint.pids), endpoint.port)
-    return answer
+    return dict(_first_answer(endpoint, names[0]), is_ours=is_ours)
 
 
 def _first_answer(endpoint: Endpoint, model: str) -> Dict[str, Any]:
@@ -168,7 +167,8 @@ class Prober:
             self._answered.clear()
 
     def _run(self, wants_answer: bool) -> None:
-        known: Any = "nothing asked yet"
+        known: Any = None
+        told_for = -1
         found_for, look_again_at = -1, 0.0
         endpoint = find_endpoint(0, self._unit, port=self._port)
         asking: Optional[threading.Thread] = None
@@ -178,8 +178,8 @@ class Prober:
                 endpoint = find_endpoint(found_for, self._unit, port=self._port)
             code, latency_ms = ask_health(endpoint, self._path)
             self.latency_ms = round(latency_ms, 1) if code is not None else None
-            if code != known:
-                known = code
+            if code != known or told_for != found_for:  # of another process it is told anew
+                known, told_for = code, found_for
                 fields = {"status_code": code, "latency_ms": self.latency_ms, "port": endpoint.port}
                 self._tell("health", fields)
             is_idle = asking is None or not asking.is_alive()

@@ -69,9 +69,9 @@ def show_unit(host: Host, unit: str) -> UnitStatus:
     return parse_unit_show(result.text)
 
 
-def journal_cursor(host: Host) -> str:
-    """The cursor of the newest journal entry, "" where there is none or it may not be read."""
-    result = host.run(newest_entry_command(), sudo=journal_sudo(host))
+def journal_cursor(host: Host, unit: str) -> str:
+    """The cursor of the unit's newest journal entry, "" where there is none or it may not be read."""
+    result = host.run(newest_entry_command(unit), sudo=journal_sudo(host))
     lines = [line for line in result.stdout.splitlines() if line.startswith(b"{")]
     return parse_journal_entry(lines[-1]).cursor if lines else ""
 
@@ -94,7 +94,7 @@ def note_start(host: Host, unit: str, *, clock: Callable[[], datetime] = utc_now
     """What is true now, for a start that somebody else asks for."""
     before = show_unit(host, unit)
     verb = "restart" if before.active_state in {"active", "activating", "reloading"} else "start"
-    return Start(unit=unit, asked_at=clock(), cursor=journal_cursor(host), before=before, verb=verb)
+    return Start(unit=unit, asked_at=clock(), cursor=journal_cursor(host, unit), before=before, verb=verb)
 
 
 def stop_unit(host: Host, unit: str, *, timeout_s: float = _STOP_TIMEOUT_S) -> UnitStatus:
@@ -154,7 +154,7 @@ def watch_launch(
     )
     on_begin(head)
     tracker = head.tracker()
-    cursor = start.cursor if start else "" if since else journal_cursor(host)
+    cursor = start.cursor if start else "" if since else journal_cursor(host, unit)
     deadline = began_at + timedelta(seconds=timeout_s) if timeout_s is not None else _NEVER
     while not tracker.is_over:
         if gap := find_journal_gap(host, unit, tracker.status.cursor, at=clock()):

@@ -6,7 +6,6 @@ import pytest
 
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.facts.systemd import UnitStatus
-from opslib.domain.launch_events import AnswerSeen
 from opslib.domain.launch import (
     DeadlineReached,
     HealthSeen,
@@ -17,6 +16,7 @@ from opslib.domain.launch import (
     TickSeen,
     UnitSeen,
 )
+from opslib.domain.launch_events import AnswerSeen
 
 T0 = datetime(2026, 11, 29, 12, tzinfo=UTC)
 OLD, NEW, NEXT = "a" * 32, "b" * 32, "c" * 32

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_boundaries_are_where_a_reader_sees_them(path):
     assert crashed_at == truth.get("crash_line")
     spans = status.phases
     assert spans[0].began_at == entries[0].realtime_at
-    assert all(before.ended_at == after.began_at for before, after in zip(spans, spans[1:], strict=False))
+    assert all(before.ended_at == after.began_at for before, after in pairwise(spans))
     died_at = status.crash.died_at if status.crash else status.at
     assert sum(span.duration_s(died_at) for span in spans) == pytest.approx(
         (died_at - spans[0].began_at).total_seconds()
@@ -55,7 +56,7 @@ def test_boundaries_are_where_a_reader_sees_them(path):
 
 def test_a_bar_tells_how_far_and_how_fast():
     """Steps done, of how many, and steps per second, of the bar that is drawn last."""
-    truth, entries = read(CASES / "launch" / "first-start-takes-twelve-minutes.truth.json")
+    _, entries = read(CASES / "launch" / "first-start-takes-twelve-minutes.truth.json")
     status = [status for _, status in watched(entries)][-1]
     weights = next(span for span in status.phases if span.id == "weights")
     assert (weights.n, weights.total, weights.percent) == (27, 27, 100)

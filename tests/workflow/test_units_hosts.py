@@ -23,7 +23,7 @@ def test_a_unit_is_started_restarted_and_stopped(kind, request):
     try:
         host.write_file(f"{host.settings.unit_dir}/{UNIT}.service", TEXT.encode(), sudo=True)
         assert host.run(("systemctl", "daemon-reload"), sudo=True).is_success
-        cursor = journal_cursor(host)
+        cursor = journal_cursor(host, UNIT)
         assert start_unit(host, UNIT).verb == "start"
         time.sleep(0.5)
         first = show_unit(host, UNIT).invocation_id

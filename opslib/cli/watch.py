@@ -1,0 +1,118 @@
+"""`opslib watch`: what a unit is doing, live in the terminal, or played again from a record."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+
+from opslib.app.unit_watch import replay_unit, watch_unit
+from opslib.cli.showing import show
+from opslib.cli.watch_screen import LEVELS, WatchScreen, headline
+from opslib.domain.launch_record import LaunchUpdate
+from opslib.domain.launch_status import LaunchState, LaunchStatus
+from opslib.domain.states import State
+from opslib.errors import BadParameter
+
+_EXIT = {LaunchState.READY: State.OK, LaunchState.STALLED: State.WARNING, LaunchState.STARTING: State.WARNING}
+_BAD = {LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT}
+_FRAMES_PER_S = 4
+
+
+@click.command("watch")
+@click.argument("host", required=False)
+@click.argument("unit", required=False)
+@click.option("--replay", type=click.Path(path_type=Path), help="Play a record, or an event file, again.")
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Where no engine says it.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(1), help="Give up after so many seconds [never].")
+@click.option("--stall", "stall_s", type=click.FloatRange(1), default=900.0, show_default=True, help="Stalled after.")
+@click.option("--follow", is_flag=True, help="Go on watching once it is ready.")
+@click.option("--no-gpus", is_flag=True, help="Ask no nvidia-smi.")
+@click.option("--events", type=click.Path(dir_okay=False, path_type=Path), help="Keep all events in this file.")
+@click.option("--level", type=click.Choice(LEVELS), default="DEBUG", help="Journal lines of this level and worse.")
+@click.option("--grep", "search", default="", help="Journal lines that match this regular expression.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output at the end.")
+def watch_command(host: str | None, unit: str | None, replay: Path | None, **options: Any) -> int:
+    """Watch UNIT on HOST: phases, progress, both health signals, GPU memory, restarts, its journal.
+
+    Changes nothing. Exit code 0: ready; 1: still starting; 2: crashed, failed or not ready in time; 3: not known.
+    """
+    if replay is None and not (host and unit):
+        raise BadParameter("HOST and UNIT are missing", hint="give both, or --replay RECORD")
+    as_json = bool(options.pop("as_json"))
+    console = Console(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    title = str(replay) if replay else f"{host} {unit}"
+    screen = WatchScreen(title, level=options.pop("level"), search=options.pop("search"))
+    updates = _updates(console, host, unit, replay, options)
+    is_live = console.is_terminal and not as_json and replay is None
+    _tell(console, screen, updates, is_live=is_live)
+    status = screen.status
+    assert status is not None
+    if as_json:
+        show(json.dumps(_document(title, status), ensure_ascii=False))
+    elif not is_live:
+        console.print(screen)
+    return exit_code(status)
+
+
+def exit_code(status: LaunchStatus) -> int:
+    """The exit code that says where a watch stood at its end."""
+    return (State.CRITICAL if status.state in _BAD else _EXIT.get(status.state, State.UNKNOWN)).exit_code
+
+
+def _updates(
+    console: Console, host: str | None, unit: str | None, replay: Path | None, options: dict[str, Any]
+) -> Iterator[LaunchUpdate]:
+    if replay is not None:
+        return (update for _, update in replay_unit(replay))
+    assert host is not None
+    assert unit is not None
+    return watch_unit(
+        host,
+        unit,
+        port=options["port"],
+        timeout_s=options["timeout_s"],
+        stall_s=options["stall_s"],
+        has_gpus=not options["no_gpus"],
+        goes_on=options["follow"],
+        events=options["events"],
+        on_problem=lambda text: console.print(f"! {text}", style="yellow"),
+    )
+
+
+def _tell(console: Console, screen: WatchScreen, updates: Iterator[LaunchUpdate], *, is_live: bool) -> None:
+    """Draw the picture where there is a terminal; elsewhere a line for each change, and the journal."""
+    live = Live(screen, console=console, refresh_per_second=_FRAMES_PER_S) if is_live else nullcontext()
+    try:
+        with live:
+            for update in updates:
+                line = screen.take(update)
+                if not is_live:
+                    _print_changes(console, update, line)
+    except KeyboardInterrupt:
+        if screen.status is None:
+            raise
+        screen.status = screen.status.model_copy(
+            update={"state": LaunchState.ABORTED, "reason": "the operator ended the watch; the unit goes on"}
+        )
+        show(file=sys.stderr)
+        console.print(headline("", screen.status))
+
+
+def _print_changes(console: Console, update: LaunchUpdate, line: str) -> None:
+    at = f"{update.status.elapsed_s:8.1f}  "
+    if line:
+        console.print(f"{at}│ {line}", style="dim")
+    for change in update.changes:
+        if change.text and change.what != "invocation":
+            console.print(f"{at}{change.what:<10}  {change.text}")
+
+
+def _document(title: str, status: LaunchStatus) -> dict[str, Any]:
+    document = status.model_dump(mode="json", exclude={"gpus", "movement"})
+    return {"watched": title, **document, "elapsed_s": round(status.elapsed_s, 3), "exit_code": exit_code(status)}
