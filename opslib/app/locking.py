@@ -35,7 +35,11 @@ def lock_unit(run: Run) -> HeldLock | None:
         said.append(text)
         run.tell("line", text, section="preflight", state=State.WARNING)
 
-    run.closing.callback(lambda: [run.note(text) for text in said])
+    def keep() -> None:
+        for text in said:
+            run.note(text)
+
+    run.closing.callback(keep)
     lock = run.closing.enter_context(hold_lock(run.host, run.parameters.unit, holder_of(run), on_change=tell))
     atexit.register(run.closing.close)
     run.answers[LOCK] = lock
