@@ -1,6 +1,6 @@
 """A headless run that is ended in the middle of its changes puts the host back as it found it."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from opslib.app.run import Run
 from opslib.domain.host import Host
@@ -25,13 +25,14 @@ class Found(NamedTuple):
 
 def note_found(run: Run, plan: Plan) -> None:
     """Keep what is there before `plan` is applied; from now on an end in the middle puts it back."""
-    if not run.is_headless:
+    if not run.is_headless and not getattr(run.parameters, "roll_back_on", ()):
         return  # a person decides
     found: Found | None = run.answers.get(_FOUND)
     if found is None:
         status = gather_unit_status(run.host, run.parameters.unit)
         found = run.answers[_FOUND] = Found({}, status.active_state in _UP, status.invocation_id)
-        run.closing.callback(put_back, run)
+        if run.is_headless:
+            run.closing.callback(put_back, run)
     for step in plan.steps:
         if step.file and step.file.path not in found.files:
             sudo = run.host.settings.has_sudo
@@ -48,13 +49,50 @@ def put_back(run: Run) -> None:
     if found is None or run.is_finished or (status is not None and status.state is LaunchState.READY):
         return
     try:
-        said = _put_back(run.host, run.parameters.unit, found)
+        _say(run, f"a roll-back was begun on {run.alias}, and may be done in part")
+    except OpslibError:  # a full disk: nothing is undone of which the record could not tell
+        return
+    try:
+        said = _put_all_back(run, found)
     except OpslibError as error:
+        _say(run, "")
         run.note(f"the roll-back failed: {error}")
         return
-    run.record = run.record.model_copy(update={"left": f"rolled back on {run.alias}: {said}"})
-    run.folder.write_record(run.record)
+    _say(run, f"rolled back on {run.alias}: {said}")
     run.tell("note", run.record.left, section="run")
+
+
+def _say(run: Run, left: str) -> None:
+    """Write what is left into the record, before anything else is done."""
+    run.record = run.record.model_copy(update={"left": left})
+    run.folder.write_record(run.record)
+
+
+def roll_back(run: Run, why: Literal["corrupt", "worse"]) -> str:
+    """Put back what the run changed, where `roll_back_on` names the reason; what was done, in words, or ""."""
+    if why not in getattr(run.parameters, "roll_back_on", ()):
+        return ""
+    found: Found | None = run.answers.pop(_FOUND, None)
+    if found is None:
+        return "; nothing to roll back: this run changed nothing"
+    try:
+        said = _put_all_back(run, found)
+    except OpslibError as error:
+        run.answers[_FOUND] = found
+        return f"; the roll-back failed: {error.message}"
+    run.answers["undo"] = []  # done
+    run.record = run.record.model_copy(update={"left": f"rolled back on {run.alias}: {said}"})
+    return f"; rolled back: {said}"
+
+
+def _put_all_back(run: Run, found: Found) -> str:
+    """The run's own unit, then the one that had made room for it."""
+    said = _put_back(run.host, run.parameters.unit, found)
+    replaced: str | None = run.answers.pop("replaced", None)
+    if replaced is None:
+        return said
+    start_unit(run.host, replaced)
+    return f"{said}; {replaced}, which had made room, is started again"
 
 
 def _put_back(host: Host, unit: str, found: Found) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from opslib.app.putting_back import roll_back
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, waiting_section
 from opslib.domain.canary import CanaryReport
@@ -16,6 +17,9 @@ async def canary(run: Run) -> Answer:
     """The same few questions as ever, greedily: the same answers as at the first good deploy, or why not."""
     report = await asyncio.to_thread(_ask, run)
     run.answers["canary"] = report
+    if report.verdict == "corrupt":
+        done = await asyncio.to_thread(roll_back, run, "corrupt")
+        report = report.model_copy(update={"summary": report.summary + done})
     kept_in = _keep(run, report)
     value = report.model_dump(mode="json")
     cause = "checkpoint/corrupt" if report.verdict == "corrupt" else None

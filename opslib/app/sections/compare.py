@@ -3,6 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
+from opslib.app.putting_back import roll_back
 from opslib.app.run import Run, SectionResult
 from opslib.app.screen import Screen
 from opslib.app.section import Answer, section
@@ -40,6 +41,8 @@ def compare(run: Run) -> Answer:
     if report is None or not report.levels or baseline is None:
         return _alone(run, subject)
     comparison = _compared(run, baseline, subject, report)
+    if comparison.verdict == "worse" and not comparison.differences:
+        comparison = comparison.model_copy(update={"summary": comparison.summary + roll_back(run, "worse")})
     run.answers["comparison"] = comparison
     words = f"Figure: the same curves, the last good run ({baseline.record}) dashed. {alt_text(report.levels)}"
     Screen().paint(FigureDisplay(sweep_panels(report.levels, slo=report.slo, baseline=baseline.levels), words))
