@@ -126,8 +126,11 @@ def assert_host_is_as_told(settings: HostSettings, record: dict, folder: Path, u
         assert text == unit_before
         assert status.active_state == "inactive"
         return "nothing"
+    if "a roll-back was begun" in said:
+        return "in part"
     if "rolled back" in said:
         assert text == unit_before
+        assert status.active_state == "inactive"
         return "rolled back"
     assert planned
     if "some steps of the plan may be done" in said:
@@ -138,10 +141,10 @@ def assert_host_is_as_told(settings: HostSettings, record: dict, folder: Path, u
         assert text is not None or not any("vllm-minimax.service" in title for title in done)
         return "in part"
     assert "is installed and may be running" in said, said
-    assert f"sudo systemctl stop {UNIT}" in said
-    assert "undo: sudo " in said
+    assert f"sudo systemctl stop {UNIT}" in said, said
+    assert "undo: sudo " in said, said
     assert ended["install"] == "ok"
-    assert text
+    assert text, said
     assert status.load_state == "loaded"
     return "installed"
 
