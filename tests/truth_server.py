@@ -2,13 +2,14 @@
 
 `python truth_server.py '{"ttft_ms": 200, "itl_ms": 10}'` prints its port and ends with its standard input. Options:
 keep_bodies; tokens_per_word (gives it a /tokenize); api_key; certificate and key (PEM files: TLS); stall_at_s and
-stall_s (the whole server stands still once, counted from the first completion); prefix_cache_hits (per request).
+stall_s (the whole server stands still once, counted from the first completion); prefix_cache_hits (per request); dies_after (so many answers).
 The request's model says how to behave: any name is good; see BEHAVIOURS for the others.
 """
 
 import asyncio
 import itertools
 import json
+import os
 import ssl
 import sys
 import time
@@ -159,6 +160,8 @@ class Truth(asyncio.Protocol):
         self.event("[DONE]", model)
         self.end(model)
         self.log["running"] -= 1
+        if len(self.log["ttft_ms"]) >= self.options.get("dies_after", 1 << 30):
+            os._exit(1)
         if writes:
             self.log["ttft_ms"].append(1000 * (writes[0] - at))
             self.log["gaps_ms"].append([1000 * (b - a) for a, b in itertools.pairwise(writes)])

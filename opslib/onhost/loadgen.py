@@ -5,7 +5,7 @@ Arguments (defaults in loadlevel.DEFAULTS): port (with address), or url with ca_
 level); repeats; sweep ({max_concurrency, max_error_share, min_gain, ttft_ms, tpot_ms, e2e_latency_ms} ends rising
 levels at saturation); warmup (requests before each level; None: as many as are open at once); input_tokens,
 output_tokens, prompts, prefix_tokens (see loadinput); deadline_s (the whole run), request_timeout_s, read_timeout_s,
-cooldown_s, keep_text, max_processes, event_loop, watches_gpus, gpus.
+cooldown_s, keep_text, min_processes, max_processes, event_loop, watches_gpus, gpus.
 
 A level is a number of streams, or {concurrency, n_requests or duration_s, ramp_s} (closed loop), or {arrival, rate,
 ...} (open loop, see loadshape.arrivals); input_tokens and output_tokens may be its own.
@@ -65,7 +65,7 @@ class Sweep:
         self.load = load
         self.gpus = gpus
         self.limit = limit_of(load.options["max_processes"])
-        self.n_processes, self.cpu_share, self.size = 1, 0.0, 0.0
+        self.n_processes, self.cpu_share, self.size = int(load.options["min_processes"]), 0.0, 0.0
 
     def run(self) -> Dict[str, Any]:
         """All levels, in rising order until a sweep has seen enough, then the repeats; gives the `end` line."""

@@ -34,6 +34,7 @@ DEFAULTS: Dict[str, Any] = {
     "read_timeout_s": 60.0,
     "cooldown_s": 5.0,
     "keep_text": False,
+    "min_processes": 1,
     "max_processes": None,
     "event_loop": "auto",
     "watches_gpus": False,
@@ -118,6 +119,8 @@ class Level:
         self._n_tokens = n_tokens
         at_first = self.n_requests if self.n_requests is not None else 2 * self.concurrency
         self._bodies = [self._body() for _ in range(at_first)]
+        if self.due is None:
+            self._bodies.reverse()  # taken from the end
         n_connections = min(at_first, self.concurrency if self.due is None else MAX_OPENED)
         self.connections = [load.connection() for _ in range(n_connections)]
         self._idle = list(self.connections)

@@ -19,7 +19,7 @@ GAUGES = {
     "vllm:kv_cache_usage_perc": "kv_cache_usage",
     "vllm:gpu_cache_usage_perc": "kv_cache_usage",  # its name before 0.10
 }
-SAMPLE_S = 1.0
+FIRST_SAMPLE_S, SAMPLE_S = 0.25, 1.0
 
 Get = Callable[[], Awaitable[Optional[bytes]]]
 
@@ -51,6 +51,7 @@ class ServerWatch:
         return lines
 
     async def _ask(self) -> None:
+        await asyncio.sleep(FIRST_SAMPLE_S)
         while True:
             at = time.perf_counter()
             text = await self._get()
