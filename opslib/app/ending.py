@@ -10,7 +10,7 @@ from opslib.domain.states import Outcome, State
 from opslib.errors import OpslibError
 from opslib.records.folder import RunFolder
 
-_CHANGING = ("install", "launch", "remedy", "relaunch")  # sections that change the host
+_CHANGING = ("install", "replace", "launch", "remedy", "relaunch")  # sections that change the host
 
 
 def closed_record(folder: RunFolder, error: BaseException | None, control: KernelControl) -> RunRecord:

@@ -79,6 +79,17 @@ def test_what_was_running_runs_again(run):
     assert b"600" in run.host.read_file(f"/proc/{status.main_pid}/cmdline") or run.host.settings.is_rehearsal
 
 
+def test_a_unit_that_had_made_room_comes_back(run):
+    """The unit that was replaced is started again."""
+    install(run.host, OLD)
+    run.answers["replaced"] = UNIT
+    run.parameters.unit = f"{UNIT}-new"
+    note_found(run, plan_install(run.host, unit=UNIT, unit_text=OLD))
+    put_back(run)
+    assert run.record.left.endswith(f"; {UNIT}, which had made room, is started again")
+    assert show_unit(run.host, UNIT).active_state == "active"
+
+
 def test_what_runs_on_is_left_alone(run):
     """Ended before its restart, the process that was found runs on: the same invocation."""
     install(run.host, OLD)
