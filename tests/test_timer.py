@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from opslib.domain.schedule import Schedule, render_service, render_timer
 from tests.rig.controller import ALIAS, controller
 from tests.rig.skip import or_skip
 from tests.sink import sink
@@ -24,6 +25,48 @@ output_tokens: 4
 notify: file:/etc/opslib/ops.url
 """
 LAUNCH_ONLY = "concurrency_levels|input_tokens|output_tokens"
+
+
+WORDS = (
+    "a b",
+    "50% of %h",
+    "$HOME ${HOME} $$",
+    'say "no" \\ \\n',
+    "it's",
+    "",
+    "[0, 1]",
+    "{A: env:B}",
+    ";",
+    "ü",
+    "two\nlines",
+)
+DUMP = "import json, os, sys; json.dump([sys.argv[1:], os.environ['MARK'], os.getcwd()], open('/root/told', 'w'))"
+
+
+@pytest.mark.realhost
+def test_systemd_hands_over_every_word_as_it_was_given(debian):
+    """Blanks, quotes, specifiers, variables and line breaks reach the run unchanged; the texts are free of warnings."""
+    schedule = Schedule(
+        name="words",
+        runbook="90-deploy",
+        host="gpu-a",
+        unit="100% vllm",
+        on_calendar=("daily",),
+        command=("/usr/bin/python3", "-c", DUMP, *WORDS),
+        environment={"MARK": 'a "b" 50% $HOME'},
+        working_directory="/srv/100% of",
+        scope="system",
+    )
+    files = {f"/etc/systemd/system/{schedule.service}": render_service(schedule)}
+    files[f"/etc/systemd/system/{schedule.timer}"] = render_timer(schedule)
+    debian.put_files({path: (text.encode(), 0o644) for path, text in files.items()})
+    debian.local_path("/srv/100% of").mkdir()
+    assert debian.ssh("systemctl", "daemon-reload").returncode == 0
+    started = debian.ssh("systemctl", "start", schedule.service)
+    assert started.returncode == 0, debian.ssh("journalctl", "-u", schedule.service, "--no-pager").stdout
+    assert json.loads(debian.local_path("/root/told").read_text()) == [list(WORDS), 'a "b" 50% $HOME', "/srv/100% of"]
+    verified = debian.ssh("systemd-analyze", "verify", *files)
+    assert "opslib-words" not in verified.stdout + verified.stderr
 
 
 def ended_records(machine):
