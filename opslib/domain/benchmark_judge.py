@@ -162,11 +162,9 @@ def _names(levels: Sequence[BenchmarkLevel]) -> str:
 
 
 def _best(levels: Sequence[BenchmarkLevel], knee: int | None) -> str:
-    """The best figure; of levels at which the client itself was measured none is given."""
+    """The best figure of the levels whose client kept up; where all were disturbed, of those it didn't itself bound."""
     usable = [level for level in levels if not is_client_bound(level)]
-    usable = usable or [level for level in levels if not _is_coarse(level)]
-    if not usable:
-        return "no figure: the client was the bottleneck at every level"
+    usable = usable or [level for level in levels if not _is_coarse(level)] or list(levels)
     best = max(usable, key=lambda level: level.output_throughput)
     ttft = f", ttft p99 {best.ttft_ms.p99:,.0f} ms" if best.ttft_ms else ""
     growth = f"; full from concurrency {knee} on" if knee is not None else "; not full yet"

@@ -1,10 +1,12 @@
 """Benchmark figures: exact percentiles, honest counts, and a state that only the service makes."""
 
+import numpy as np
 import pytest
 
-from opslib.domain.benchmark import BenchmarkLevel
+from opslib.domain.benchmark import BenchmarkLevel, Slo
 from opslib.domain.benchmark_judge import find_knee, judge_benchmark
-from opslib.domain.benchmark_samples import LevelRun, percentiles, summarize
+from opslib.domain.benchmark_samples import LevelRun, summarize
+from opslib.domain.benchmark_stats import bootstrap, histogram, percentiles
 from opslib.domain.states import State
 
 SERVER = {
@@ -33,12 +35,16 @@ def failed(kind="http_429"):
     return request(error=kind, ttft_ms=None, e2e_latency_ms=None, itl_ms=[], prompt_tokens=None, completion_tokens=None)
 
 
-def level_of(requests, concurrency=4, **changes):
+def line_of(requests, concurrency=4, **changes):
     line = {
         "concurrency": concurrency, "n_requests": len(requests), "duration_s": 2.0, "error_messages": {}, "server": SERVER,
         "client_cpu_share": 0.1, "loop_lag_p99_ms": 1.0,
     }  # fmt: skip
-    return summarize([LevelRun({**line, **changes}, requests)])
+    return {**line, **changes}
+
+
+def level_of(requests, concurrency=4, **changes):
+    return summarize([LevelRun(line_of(requests, concurrency, **changes), requests)])
 
 
 def sweep(*throughputs, ttft=lambda n: 100.0 + n):
@@ -152,3 +158,98 @@ def test_a_report_survives_json():
     report = judge_benchmark([level_of([request()])])
     assert type(report).model_validate_json(report.model_dump_json()) == report
     assert BenchmarkLevel.model_validate_json(report.levels[0].model_dump_json()) == report.levels[0]
+
+
+def test_goodput_counts_what_keeps_every_bound():
+    """A request that misses one bound of the SLO is served but not good."""
+    requests = [request(), request(ttft_ms=900.0, e2e_latency_ms=1200.0), request(e2e_latency_ms=5000.0)]
+    level = summarize([LevelRun(line_of(requests), requests)], slo=Slo(ttft_ms=500.0, e2e_latency_ms=1000.0))
+    assert (level.request_throughput, level.request_goodput) == (1.5, 0.5)
+    assert level_of(requests).request_goodput is None
+
+
+def test_throughput_is_told_per_user_and_per_gpu():
+    """Per user is the mean of 1000 / tpot_ms, per GPU the output over those that serve."""
+    requests = [request()] * 4
+    level = summarize([LevelRun(line_of(requests), requests)], n_gpus=4)
+    assert level.output_throughput_per_user == pytest.approx(1000 / 150)
+    assert level.output_throughput_per_gpu == pytest.approx(level.output_throughput / 4)
+    assert level.input_throughput == 20.0
+
+
+def test_repeats_are_one_level_with_the_noise_between_them():
+    """All samples are pooled, each run's own figures are kept, throughput gets an interval only by repeats."""
+    runs = [
+        LevelRun(line_of([request(ttft_ms=ttft)] * 4), [request(ttft_ms=ttft)] * 4) for ttft in (100.0, 200.0, 300.0)
+    ]
+    level = summarize(runs, seed=1)
+    assert (level.n_requests, level.duration_s, level.ttft_ms.p50) == (12, 6.0, 200.0)
+    assert [repeat["ttft_ms.p50"] for repeat in level.repeats] == [100.0, 200.0, 300.0]
+    assert level.intervals["ttft_ms.mean"].low < 200.0 < level.intervals["ttft_ms.mean"].high
+    assert level.intervals["output_throughput"].low == level.intervals["output_throughput"].high == 6.0
+    assert summarize(runs, seed=1) == level
+    once = summarize(runs[:1])
+    assert (once.repeats, "output_throughput" in once.intervals) == ((), False)
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says():
+    """Of 200 samples of 60 draws each, the 95 % interval of the mean holds the true mean in nine of ten or more."""
+    rng = np.random.default_rng(5)
+    held = 0
+    for seed in range(200):
+        interval = bootstrap(rng.exponential(100.0, 60), "mean", seed)
+        held += interval.low <= 100.0 <= interval.high
+    assert 176 <= held <= 198
+
+
+def test_an_open_loop_tells_both_starts():
+    """Latencies count from the intended start; from the real one they are told beside it, with the delay."""
+    requests = [request(intended_at_s=0.0, sent_at_s=0.05), request(intended_at_s=1.0, sent_at_s=1.15)]
+    level = level_of(requests, request_rate=1.0, arrival="constant")
+    assert (level.ttft_ms.mean, level.ttft_sent_ms.mean, level.send_delay_ms.mean) == (200.0, 100.0, 100.0)
+    assert (level.name, level.steady_output_throughput) == ("1 requests/s", None)
+
+
+def test_the_steady_part_leaves_out_start_and_end():
+    """Where one of two streams is alone for a while, throughput with both is told beside the whole."""
+    both = [request(sent_at_s=0.0), request(sent_at_s=0.0, e2e_latency_ms=1500.0, itl_ms=[100.0, 1200.0])]
+    level = level_of(both, concurrency=2)
+    assert level.output_throughput == 3.0
+    assert level.steady_output_throughput == pytest.approx(5 / 0.5)  # until the first has ended
+
+
+def test_histograms_hold_every_sample():
+    """Forty bins of equal ratio, from the least sample to the largest."""
+    found = histogram([1.0, 2.0, 4.0, 1000.0])
+    assert (len(found.edges), sum(found.counts), found.edges[0], found.edges[-1]) == (41, 4, 1.0, 1000.0)
+    assert histogram([]) is None
+    assert sum(histogram([3.0, 3.0]).counts) == 2
+
+
+def test_server_and_gpus_are_told_with_the_level():
+    """Queue time is a mean over the level's requests, gauges their largest, GPUs what they did, [N/A] unknown."""
+    gpu = {"at_s": 0.5, "index": 1, "memory_used_bytes": 5, "utilization_percent": 90.0, "power_w": None}
+    gpus = [{**gpu, "sm_clock_mhz": 1800.0, "throttle_reasons": ["sw_power_cap"]}, {**gpu, "sm_clock_mhz": 1200.0}]
+    server = {**SERVER, "queue_sum_s": 0.5, "queue_count": 2.0}
+    gauges = [{"at_s": 0.1, "running": 3.0, "waiting": 1.0, "kv_cache_usage": 0.5}, {"at_s": 1.1, "running": 4.0}]
+    level = level_of([request()], server=server, server_samples=gauges, gpu_samples=gpus)
+    assert (level.server_queue_time_mean_ms, level.running_max, level.kv_cache_usage_max) == (250.0, 4.0, 0.5)
+    (load,) = level.gpus
+    assert (load.index, load.utilization_mean_percent, load.power_mean_w) == (1, 90.0, None)
+    assert (load.sm_clock_mean_mhz, load.sm_clock_min_mhz, load.throttle_reasons) == (1500.0, 1200.0, ("sw_power_cap",))
+
+
+def test_levels_at_which_the_client_was_measured_give_no_figure():
+    """The best figure is one of a level whose client kept up; where none did, the report says that and no figure."""
+    good = level_of([request()], concurrency=1)
+    late = level_of([request()] * 9, concurrency=8, client_cpu_share=0.95)
+    assert late.is_client_bound
+    assert "at concurrency 1," in judge_benchmark([good, late]).summary
+    assert "tokens/s" not in judge_benchmark([late]).summary
+    assert "the client was the bottleneck" in judge_benchmark([late]).summary
+
+
+def test_shared_prefixes_may_hit_the_cache():
+    """Hits on prompts that were meant to share a beginning flatter nothing."""
+    level = level_of([request()], server={**SERVER, "prefix_cache_hits": 500.0})
+    assert judge_benchmark([level], has_shared_prefixes=True).state is State.OK
