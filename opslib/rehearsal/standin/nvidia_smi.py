@@ -30,6 +30,8 @@ GPU_FIELDS = {  # query name -> column title
     "utilization.memory": "utilization.memory [%]",
     "temperature.gpu": "temperature.gpu",
     "power.draw": "power.draw [W]",
+    "clocks.sm": "clocks.sm [MHz]",
+    "clocks_throttle_reasons.active": "clocks_throttle_reasons.active",
     "power.limit": "power.limit [W]",
     "ecc.errors.uncorrected.volatile.total": "ecc.errors.uncorrected.volatile.total",
 }
@@ -96,6 +98,8 @@ def gpu_row(ledger: Ledger, gpus: Dict[str, Any], index: int) -> Dict[str, Tuple
         "utilization.memory [%]": ("0", " %"),
         "temperature.gpu": ("41" if is_busy else "29", ""),
         "power.draw [W]": ("84.20" if is_busy else "16.03", " W"),
+        "clocks.sm [MHz]": ("2400" if is_busy else "180", " MHz"),
+        "clocks_throttle_reasons.active": ("0x0000000000000000" if is_busy else "0x0000000000000001", ""),
         "power.limit [W]": ("600.00", " W"),
         "ecc.errors.uncorrected.volatile.total": ("0", ""),
     }
