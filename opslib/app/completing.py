@@ -1,6 +1,7 @@
 """The end of a record: its page, its PDF where it is asked for, and its seal."""
 
 import os
+import threading
 from collections.abc import Callable
 
 from opslib.records.evidence import redact_again
@@ -10,15 +11,17 @@ from opslib.records.pdf import PDF_FILE, print_pdf
 from opslib.records.seal import seal_record
 
 Tell = Callable[[str], None]
+_one_at_a_time = threading.Lock()  # two saves in JupyterLab, one soon after the other: the seal is the last word
 
 
 def complete_record(folder: RunFolder, tell: Tell = lambda _text: None) -> None:
     """Page, PDF (with OPSLIB_RECORD_PDF=1) and seal; what can't be made is told, and takes no outcome away."""
-    _try(lambda: redact_again(folder), "its files could not be redacted anew", tell)
-    _try(lambda: export_html(folder), "the HTML page could not be made", tell)
-    if os.environ.get("OPSLIB_RECORD_PDF") == "1":
-        _try(lambda: print_pdf(folder.html_path, folder.path / PDF_FILE), "the PDF could not be made", tell)
-    _try(lambda: seal_record(folder.path), "the record could not be sealed", tell)
+    with _one_at_a_time:
+        _try(lambda: redact_again(folder), "its files could not be redacted anew", tell)
+        _try(lambda: export_html(folder), "the HTML page could not be made", tell)
+        if os.environ.get("OPSLIB_RECORD_PDF") == "1":
+            _try(lambda: print_pdf(folder.html_path, folder.path / PDF_FILE), "the PDF could not be made", tell)
+        _try(lambda: seal_record(folder.path), "the record could not be sealed", tell)
 
 
 def _try(work: Callable[[], object], otherwise: str, tell: Tell) -> None:

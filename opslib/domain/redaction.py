@@ -15,6 +15,7 @@ _BREAK = r"(?:(?:\\r)?\\n|\r?\n)?"
 _WRAPPED = re.compile(
     r"[A-Za-z0-9+/_-]{40}(?:(?:\\r)?\\n|\r?\n)[A-Za-z0-9+/=_-]{2}"
 )  # a line of base64, and one after it
+_SHOWN = 10  # characters of a secret whose beginning alone is found
 _REFERENCES = ("env:", "file:", "keyring:", "[redacted")
 
 
@@ -186,7 +187,13 @@ def _known(secrets: tuple[str, ...]) -> re.Pattern[str] | None:
     forms = {form for secret in secrets if secret for form in _written_forms(secret)}
     if not forms:
         return None
-    return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
+    cut = [_cut_form(secret) for secret in secrets if len(secret) >= 2 * _SHOWN]
+    return re.compile("|".join([*(re.escape(form) for form in sorted(forms, key=len, reverse=True)), *cut]))
+
+
+def _cut_form(secret: str) -> str:
+    """The beginning of a secret, as a table shows it that cuts long texts (pandas after 50 characters)."""
+    return rf"{re.escape(secret[:_SHOWN])}[^\s<>\"']{{0,{len(secret)}}}?(?:\.\.\.|…)"
 
 
 @lru_cache(maxsize=64)

@@ -199,3 +199,11 @@ def test_a_unit_teaches_its_secrets():
     diff = "-Environment=HF_TOKEN=abcdefgh2\n+Environment=PORT=1"
     assert named_secrets(diff) == ("abcdefgh2",)
     assert named_secrets("the environment=HF_TOKEN=abcdefgh3 of nothing") == ()
+
+
+@pytest.mark.parametrize("dots", ["...", "…"])
+def test_a_secret_that_a_table_has_cut_goes_too(dots):
+    """Of a long secret that ends in dots (pandas cuts texts after 50 characters) the beginning goes as well."""
+    secret = "kanarienvogel-4711-" * 4
+    assert redact(f"0  {secret[:47]}{dots} 1", [secret]) == "0  [redacted:known] 1"
+    assert redact(f"{secret[:47]} and so on ...", [secret]) == f"{secret[:47]} and so on ..."
