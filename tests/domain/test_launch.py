@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from opslib.domain.facts.journal import JournalEntry
+from opslib.domain.facts.restart_budget import RestartBudget
 from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.launch import (
     DeadlineReached,
@@ -16,7 +17,7 @@ from opslib.domain.launch import (
     TickSeen,
     UnitSeen,
 )
-from opslib.domain.launch_events import AnswerSeen
+from opslib.domain.launch_events import Aborted, AnswerSeen, ExitSeen, HostHello, JournalGap
 
 T0 = datetime(2026, 11, 29, 12, tzinfo=UTC)
 OLD, NEW, NEXT = "a" * 32, "b" * 32, "c" * 32
@@ -264,3 +265,137 @@ def test_lost_links_are_counted_and_timed(tracker):
     """How often and for how long the host could not be heard is known at the end."""
     status, _ = feed(tracker, TickSeen(at=at(1)), LinkLost(at=at(2)), LinkLost(at=at(5)), TickSeen(at=at(6)))
     assert (status.n_links_lost, status.unheard_s, status.state) == (1, 5.0, LaunchState.STARTING)
+
+
+def follower(**more):
+    """A tracker that follows the starts that systemd makes."""
+    return LaunchTracker(T0, before=unit(OLD, "inactive", "dead"), ends_at={LaunchState.FAILED}, **more)
+
+
+def test_two_restarts_between_two_looks_are_two_crashes():
+    """The journal tells of each; what systemd then says adds none."""
+    tracker = follower(budget=RestartBudget(burst=5, interval_s=600))
+    status, _ = feed(
+        tracker,
+        line(1, "Started vllm.service.", identifier="systemd"),
+        UnitSeen(at=at(1), status=unit()),
+        line(2, "vllm.service: Main process exited, code=killed, status=9/KILL", identifier="systemd"),
+        line(2, "Started vllm.service.", NEXT, "systemd"),
+        line(3, "vllm.service: Main process exited, code=exited, status=1/FAILURE", NEXT, "systemd"),
+        line(3, "Started vllm.service.", "d" * 32, "systemd"),
+        UnitSeen(at=at(4), status=unit("d" * 32, n_restarts=2)),
+    )
+    assert [crash.exit_status for crash in status.crashes] == ["killed, status=9/KILL", "exited, status=1/FAILURE"]
+    assert [crash.invocation_id for crash in status.crashes] == [NEW, NEXT]
+    assert (status.state, status.n_restarts, status.invocation_id) == (LaunchState.STARTING, 2, "d" * 32)
+    assert status.budget_words == "3 of 5 starts within 600 s used"
+
+
+def test_the_end_of_the_main_process_is_told_at_once(tracker):
+    """Before anybody knows why; the verdict comes with systemd's answer."""
+    status, changes = feed(tracker, UnitSeen(at=at(1), status=unit()), ExitSeen(at=at(5), pid=7))
+    assert status.state is LaunchState.STARTING
+    assert changes[-1].text == "the main process (pid 7) has ended"
+    down = unit(active_state="deactivating", sub_state="final-sigterm", result="signal")
+    assert feed(tracker, UnitSeen(at=at(5), status=down))[0].state is LaunchState.CRASHED
+
+
+def test_a_clock_that_is_set_changes_no_duration(tracker):
+    """An hour forward, then two back: said, and the times go on as if it had not been."""
+    feed(
+        tracker,
+        HostHello(at=at(0), boot_id="x", monotonic_s=100.0),
+        line(1, "(APIServer pid=7) INFO 11-29 12:00:01 [a.py:1] vLLM API server version 0.32.0"),
+        TickSeen(at=at(2), monotonic_s=102.0),
+        TickSeen(at=at(3604), monotonic_s=104.0),
+        line(3606, "Loading safetensors checkpoint shards:  10% Completed | 1/10 [00:05<00:45,  2.5it/s]"),
+    )
+    assert tracker.status.elapsed_s == 6
+    status, _ = feed(
+        tracker,
+        TickSeen(at=at(-3592), monotonic_s=108.0),
+        line(-3590, "(APIServer pid=7) INFO:     Application startup complete."),
+    )
+    assert [round(span.duration_s(status.at)) for span in status.phases] == [5, 4, 0]
+    assert status.state is LaunchState.STARTING
+    assert [note.split(";")[0] for note in status.notes] == [
+        "the host's clock was set by +3600 s",
+        "the host's clock was set by -7200 s",
+    ]
+
+
+def test_another_boot_is_a_crash(tracker):
+    """The boot id tells, whatever was not seen meanwhile."""
+    status, _ = feed(
+        tracker,
+        HostHello(at=at(0), boot_id="x", monotonic_s=100.0),
+        UnitSeen(at=at(1), status=unit()),
+        LinkLost(at=at(5)),
+        HostHello(at=at(60), boot_id="y", monotonic_s=3.0),
+    )
+    assert (status.state, status.crash.noticed_by, status.notes) == (LaunchState.CRASHED, "boot", ())
+
+
+def test_slow_but_moving_is_not_stalled(tracker):
+    """A silent start whose processes compute or read is slow; without movement it is stalled, and says so."""
+    feed(tracker, UnitSeen(at=at(1), status=unit()), line(1, "INFO 11-29 12:00:01 [x.py:1] compiling"))
+    for second in range(2, 1202, 2):
+        tracker.feed(TickSeen(at=at(second), cpu_s=second * 1.9, read_bytes=0))
+    assert tracker.status.state is LaunchState.STARTING
+    assert "it moves (CPU 1.9 cores" in tracker.status.slow_words
+    for second in range(1202, 2202, 2):
+        tracker.feed(TickSeen(at=at(second), cpu_s=1200 * 1.9, read_bytes=0))
+    assert tracker.status.state is LaunchState.STALLED
+    assert tracker.status.slow_words == ""
+    tracker.feed(TickSeen(at=at(2204), cpu_s=1200 * 1.9, read_bytes=9 << 30))
+    assert tracker.status.state is LaunchState.STARTING
+
+
+def test_dropped_entries_are_said(tracker):
+    """What journald did not store is counted; its own note belongs to no start."""
+    entry = JournalEntry(
+        message="Suppressed 8000 messages from vllm.service",
+        identifier="systemd-journald",
+        invocation_id="e" * 32,
+        unit="systemd-journald.service",
+    )
+    status, _ = feed(
+        tracker, JournalSeen(at=at(1), entry=entry), JournalGap(at=at(2), text="entries were rotated away")
+    )
+    assert (status.n_dropped, status.invocation_id) == (8000, "")
+    assert status.notes[-1] == "entries were rotated away"
+
+
+def test_an_abort_says_that_the_unit_goes_on(tracker):
+    """The operator's end of the watch is neither ready nor failed."""
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), Aborted(at=at(2)))
+    assert status.state is LaunchState.ABORTED
+    assert "the unit goes on" in status.reason
+
+
+def test_a_unit_whose_file_is_gone_still_runs(tracker):
+    """Systemd keeps what runs; the file's absence is a note."""
+    status, _ = feed(
+        tracker, UnitSeen(at=at(1), status=unit()), UnitSeen(at=at(2), status=unit(load_state="not-found"))
+    )
+    assert status.state is LaunchState.STARTING
+    assert "file is gone" in status.notes[0]
+
+
+def test_the_estimate_comes_from_earlier_launches():
+    """What is left of the present phase, and the usual time of those to come; the bar's own rate counts first."""
+    earlier = (
+        {"importing": 10.0, "weights": 100.0, "graphs": 20.0},
+        {"importing": 12.0, "weights": 120.0, "graphs": 20.0},
+    )
+    tracker = LaunchTracker(T0, earlier=earlier)
+    feed(tracker, UnitSeen(at=at(0), status=unit()), line(0, "Started vllm.service.", identifier="systemd"))
+    assert feed(tracker, TickSeen(at=at(4)))[0].eta_s == pytest.approx(7 + 110 + 20)
+    status, _ = feed(
+        tracker,
+        line(11, "Loading safetensors checkpoint shards:  0% Completed | 0/100 [00:00<?, ?it/s]"),
+        line(31, "Loading safetensors checkpoint shards:  50% Completed | 50/100 [00:20<00:20,  2.5it/s]"),
+        TickSeen(at=at(33)),
+    )
+    assert status.eta_s == pytest.approx(18 + 20)
+    assert feed(tracker, line(60, "INFO:     Application startup complete."))[0].eta_s is None

@@ -204,3 +204,117 @@ def test_a_cursor_that_is_there_is_no_gap(host):
     assert find_journal_gap(host, UNIT, watch.status.cursor, at=watch.status.at) is None
     assert show_unit(host, UNIT).active_state == "active"
     assert journal_cursor(host, UNIT)
+
+
+COUNTS = "n=0; while true; do echo line $$n; n=$$((n+1)); sleep 0.1; done"
+
+
+def numbers_of(watch):
+    """The numbers of the lines that were heard, in order."""
+    return [int(message.split()[1]) for message in watch.messages() if message.startswith("line ")]
+
+
+def cut(debian, seconds):
+    """The link is cut for so long: unknown meanwhile, then nothing is lost or doubled, and nothing failed."""
+    host = open_host(debian.settings)
+    put(host, COUNTS)
+    watch = Watch(host, start=start_unit(host, UNIT), ends_at=ON_AND_ON, timeout_s=seconds + 60)
+    try:
+        watch.wait(lambda _: len(numbers_of(watch)) > 5)
+        with debian.network_cut():
+            time.sleep(seconds)
+        n_before = len(numbers_of(watch))
+        watch.wait(lambda _: len(numbers_of(watch)) > n_before + 10 * min(seconds, 20), 40)
+        watch.wait(lambda update: update is watch.updates[-1] and update.status.state is LaunchState.STARTING)
+        watch.close()
+        assert numbers_of(watch) == list(range(len(numbers_of(watch))))
+        assert not watch.status.crashes
+        assert {update.status.state for update in watch.updates} <= {LaunchState.STARTING, LaunchState.UNREACHABLE}
+        assert not left_of(host, programs(host, watch))
+        stop_unit(host, UNIT)
+    finally:
+        watch.close()
+        host.close()
+    return watch
+
+
+@pytest.mark.realhost
+def test_the_link_is_cut_for_five_seconds(debian):
+    """Five seconds without a byte: the picture comes back whole."""
+    cut(debian, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.realhost
+def test_the_link_is_cut_for_five_minutes(debian):
+    """Five minutes: said to be unreachable, never failed, and the picture comes back whole."""
+    watch = cut(debian, 300)
+    assert watch.status.n_links_lost >= 1
+    assert watch.status.unheard_s > 250
+
+
+@pytest.mark.slow
+@pytest.mark.realhost
+def test_the_host_is_booted_anew(debian):
+    """The power goes: unreachable, then a crash by the boot id, and the unit's new start is followed."""
+    host = open_host(debian.settings)
+    put(host, f"{COUNTS} ", "", "[Install]", "WantedBy=multi-user.target")
+    assert host.run(("systemctl", "enable", "--", f"{UNIT}.service"), sudo=True).is_success
+    watch = Watch(host, start=start_unit(host, UNIT), ends_at=ON_AND_ON, timeout_s=120)
+    try:
+        watch.wait(lambda _: len(numbers_of(watch)) > 5)
+        debian.restart(is_orderly=False)
+        watch.wait(lambda update: any(crash.noticed_by == "boot" for crash in update.status.crashes), 60)
+        again = watch.wait(
+            lambda update: (
+                update.status.crashes and update.status.invocation_id != watch.status.crashes[0].invocation_id
+            ),
+            30,
+        )
+        assert "booted anew" in again.status.crashes[0].text
+        assert LaunchState.UNREACHABLE in {update.status.state for update in watch.updates}
+    finally:
+        watch.close()
+        host.close()
+
+
+@pytest.mark.realhost
+def test_a_journal_that_drops_says_so(debian):
+    """Journald's rate limit: the picture says that it is incomplete, and by how many entries."""
+    host = open_host(debian.settings)
+    burst = "for n in $(seq 100); do echo burst $$n; done; sleep 1.5; echo after; exec sleep 600"
+    put(host, burst.replace("$(", "$$("), "LogRateLimitIntervalSec=1s", "LogRateLimitBurst=5")
+    watch = Watch(host, start=start_unit(host, UNIT), ends_at=ON_AND_ON)
+    try:
+        status = watch.wait(lambda update: update.status.n_dropped > 0).status
+        assert any("journal is incomplete" in note for note in status.notes)
+        heard = sum("burst" in message for message in watch.messages())
+        assert heard + status.n_dropped == 100
+    finally:
+        watch.close()
+        stop_unit(host, UNIT)
+        host.close()
+
+
+@pytest.mark.realhost
+def test_a_worker_is_killed(debian):
+    """A process that isn't the main one is killed: the engine's own words tell of it, before systemd does."""
+    host = open_host(debian.settings)
+    words = "(EngineCore pid=1) ERROR 11-29 12:00:00 [core.py:1] EngineCore encountered a fatal error."
+    put(
+        host,
+        f'(sleep 300; true) & wait $!; echo "{words}"; sleep 1; exit 0'.replace("$!", "$$!"),
+        "Restart=always",
+        "RestartSec=1",
+    )
+    watch = Watch(host, start=start_unit(host, UNIT), ends_at=(LaunchState.CRASHED, LaunchState.FAILED))
+    try:
+        pid = watch.wait(lambda update: update.status.main_pid > 0).status.main_pid
+        host.run(("pkill", "-KILL", "-P", str(pid)), sudo=True)
+        status = watch.wait_state(LaunchState.CRASHED)
+        assert "fatal error" in status.crash.text
+        assert (status.crash.seen_at - status.crash.died_at).total_seconds() < 1.0
+    finally:
+        watch.close()
+        stop_unit(host, UNIT)
+        host.close()
