@@ -4,8 +4,10 @@ import atexit
 import getpass
 import os
 import socket
+from contextlib import ExitStack
 
 from opslib.app.run import Run
+from opslib.domain.facts.systemd import unit_name
 from opslib.domain.lock import LockHolder
 from opslib.domain.states import State
 from opslib.records.lock import hold_controller_lock
@@ -13,6 +15,7 @@ from opslib.workflow.lock import HeldLock, hold_lock
 
 LOCK = "lock"  # under which name the run keeps it
 _LOCK_HERE = "controller-lock"
+_holding: dict[tuple[str, str], ExitStack] = {}  # what this process holds, by host and unit
 
 
 def lock_unit(run: Run) -> HeldLock | None:
@@ -27,6 +30,7 @@ def lock_unit(run: Run) -> HeldLock | None:
     held: HeldLock | None = run.answers.get(LOCK)
     if held is not None and held.is_held:
         return held
+    _give_up_earlier(run)
     _lock_here(run)
 
     said: list[str] = []
@@ -47,6 +51,15 @@ def lock_unit(run: Run) -> HeldLock | None:
     if lock.left_over is not None:
         run.note(_taken_over(run, lock.left_over, f"on {run.alias}"))
     return lock
+
+
+def _give_up_earlier(run: Run) -> None:
+    """Free what an earlier run of this process holds: a notebook whose first cell is run again begins a new run."""
+    key = (run.alias, unit_name(run.parameters.unit))
+    earlier = _holding.get(key)
+    if earlier is not None and earlier is not run.closing:
+        earlier.close()
+    _holding[key] = run.closing
 
 
 def _lock_here(run: Run) -> None:

@@ -74,7 +74,7 @@ class HeldLock:
         was_held, stream = self.is_held, self._stream
         self._freed.set()
         if was_held:
-            with suppress(OpslibError):
+            with suppress(OpslibError, OSError):  # at an end nobody could do anything about it
                 arguments = {**self._arguments(), "is_free": True}
                 self._host.run_program("lock", arguments, sudo=_with_sudo(self._host), timeout_s=_ANSWER_S)
         if stream is not None:

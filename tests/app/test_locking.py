@@ -57,6 +57,15 @@ def test_a_lost_lock_is_in_the_record(run):
     assert any("is lost" in str(event.get("text")) for event in run.folder.events())
 
 
+def test_a_new_run_of_the_same_notebook_takes_over(run):
+    """Whoever runs the first cell again is not kept out by their own run before, which never ended."""
+    lock_unit(run)
+    again = begin_run("30-launch", {"host": "rehearsal:healthy"})
+    assert lock_unit(again).is_held
+    assert LOCK not in run.answers
+    outcome(again)
+
+
 def test_a_run_without_preflight_takes_it_before_its_first_change(run):
     """Whoever skips the preflight's cell is refused all the same while somebody else is at work."""
     require_lock(run)
