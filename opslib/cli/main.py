@@ -33,6 +33,7 @@ VERBS = {
     "status": ("opslib.cli.status:status_command", "Say how one unit is doing."),
     "logs": ("opslib.cli.logs:logs_command", "Show a unit's journal."),
     "rollback": ("opslib.cli.rollback:rollback_command", "Service back first: the last deploy that served."),
+    "adopt": ("opslib.cli.adopt:adopt_command", "Read a unit that somebody else wrote; change one flag of it."),
     "lint": ("opslib.cli.lint:lint_command", "Judge a unit before it is started."),
     "sudoers": ("opslib.cli.sudoers:sudoers_command", "Print the narrow sudoers file for a host."),
     "hosts": ("opslib.cli.hosts:hosts_command", "List the hosts of the inventory."),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opslib.domain import vllm_flags
 from opslib.domain.states import Value
-from opslib.domain.unit_words import Word, group_by_flag, quote_word, split_words
+from opslib.domain.unit_words import Word, group_by_flag, locate_words, quote_word, split_words
 from opslib.errors import UnexpectedAnswer
 
 _PREFIXES = "@-:+!|"  # of an executable, systemd.service(5)
@@ -70,17 +70,26 @@ class UnitFile(Value):
     def with_engine_flag(self, name: str, value: str | None = None) -> "UnitFile":
         """The same unit with one engine flag set (None: a flag without a value), in place of any earlier mention.
 
-        A flag that wasn't there goes before the last one, so that a diff shows one added line.
+        A flag that wasn't there goes before the last one, so that a diff shows one added line; nothing else is touched.
         """
-        words = [quote_word(_canonical(name)), *([] if value is None else [quote_word(value)])]
-        lines, position = self._lines_without(name)
-        lines.insert(max(1, len(lines) - 1) if position is None else position, words)
-        return self._with_engine_lines(lines)
+        words = " ".join([quote_word(_canonical(name)), *([] if value is None else [quote_word(value)])])
+        entry = self._changeable_entry()
+        mentions, starts = _find_flag(entry, name)
+        if mentions:
+            (start, end, _), *others = mentions
+            raw = _cut(entry.raw, others)
+            return self._with_engine_raw(raw[:start] + words + raw[end:])
+        if len(starts) < 2:  # nothing but the program and its first words
+            end = len(_masked(entry.raw).rstrip())
+            return self._with_engine_raw(f"{entry.raw[:end]} {words}{entry.raw[end:]}")
+        at, gap = starts[-1]
+        return self._with_engine_raw(f"{entry.raw[:at]}{words}{gap}{entry.raw[at:]}")
 
     def without_engine_flag(self, name: str) -> "UnitFile":
         """The same unit with every mention of one engine flag taken out; itself where there's none."""
-        lines, position = self._lines_without(name)
-        return self if position is None else self._with_engine_lines(lines)
+        entry = self._changeable_entry()
+        mentions, _ = _find_flag(entry, name)
+        return self._with_engine_raw(_cut(entry.raw, mentions)) if mentions else self
 
     def _engine_entry(self) -> Entry:
         found = [
@@ -99,26 +108,55 @@ class UnitFile(Value):
         first = words[0].text.lstrip(_PREFIXES) if words else ""
         return [Word(raw=words[0].raw, text=first), *words[1:]] if words else []
 
-    def _lines_without(self, name: str) -> tuple[list[list[str]], int | None]:
-        """ExecStart's raw words, one flag per line, without flag `name`; and where it first stood."""
-        canonical = _canonical(name)
-        kept: list[list[str]] = []
-        position: int | None = None
-        for line in group_words(self._engine_words()):
-            flag = vllm_flags.read_flag_name(line[0].text) if vllm_flags.is_flag(line[0].text) else None
-            if flag is None or flag.name != canonical:
-                kept.append([word.raw for word in line])
-                continue
-            position = len(kept) if position is None else position
-            kept.extend([word.raw] for word in line[1 + _n_values(flag, line) :])  # a model behind the flag stays
-        return kept, position
+    def _changeable_entry(self) -> Entry:
+        self._engine_words()  # raises where there are several commands
+        return self._engine_entry()
 
-    def _with_engine_lines(self, lines: list[list[str]]) -> "UnitFile":
+    def _with_engine_raw(self, raw: str) -> "UnitFile":
         entry = self._engine_entry()
-        separator = _CONTINUATION if "\\\n" in entry.raw else " "
-        raw = f"{entry.key}={separator.join(' '.join(line) for line in lines)}\n"
         changed = parse_unit_file(f"[{entry.section}]\n{raw}").entries[1]
         return UnitFile(entries=tuple(changed if known is entry else known for known in self.entries))
+
+
+def _masked(raw: str) -> str:
+    """An entry with its continuations, and the comments between them, blanked out; every other sign keeps its place."""
+    lines, is_first = [], True
+    for line in split_lines(raw):
+        is_comment = not is_first and line.lstrip()[:1] in {"#", ";"}
+        content = line.rstrip("\r\n")
+        if is_comment:
+            content = " " * len(content)
+        elif _is_continued(line):
+            content = f"{content[:-1]} "
+        lines.append(content + " " * (len(line) - len(content)))
+        is_first = False
+    return "".join(lines)
+
+
+def _find_flag(entry: Entry, name: str) -> tuple[list[tuple[int, int, int]], list[tuple[int, str]]]:
+    """Each mention of a flag in a command: where it begins and ends, and where the word before it ends.
+
+    And where each flag of the command begins, with the blanks (a continuation, too) before it; the program comes first.
+    """
+    masked = _masked(entry.raw)
+    offset = masked.index("=") + 1
+    located = [(word, offset + at) for word, at in locate_words(masked[offset:])]
+    ends = [at + len(word.raw) for word, at in located]
+    mentions, starts, first = [], [], 0
+    for line in group_words([word for word, _ in located]):
+        at, before = located[first][1], ends[first - 1] if first else offset
+        starts.append((at, entry.raw[before:at]))
+        flag = vllm_flags.read_flag_name(line[0].text) if vllm_flags.is_flag(line[0].text) else None
+        if flag is not None and flag.name == _canonical(name):
+            mentions.append((at, ends[first + _n_values(flag, line)], before))
+        first += len(line)
+    return mentions, starts
+
+
+def _cut(raw: str, mentions: Sequence[tuple[int, int, int]]) -> str:
+    for _, end, before in reversed(mentions):
+        raw = raw[:before] + raw[end:]
+    return raw
 
 
 def group_words(words: Sequence[Word]) -> list[list[Word]]:

@@ -23,6 +23,7 @@ class UnitFiles(Value):
 
     unit: str
     parts: tuple[UnitPart, ...]
+    unit_dir: str = "/etc/systemd/system"  # where an administrator's files lie
 
     @property
     def text(self) -> str:
@@ -56,9 +57,11 @@ class UnitFiles(Value):
         part = ruling[-1]
         if not part.path.startswith(_VENDOR):
             return UnitPart(path=part.path, text=change(part.text))
-        command = parse_unit_file(change(part.text)).engine_argv
-        path = f"/etc/systemd/system/{self.unit}.d/{_DROP_IN}"
-        return UnitPart(path=path, text=f"[Service]\nExecStart=\n{render_exec_start(command)}")
+        changed = parse_unit_file(change(part.text))
+        line = f"{key}={changed.value('Service', key)}\n"
+        if key == "ExecStart":  # a second one would be another command: the empty one takes the first back
+            line = f"ExecStart=\n{render_exec_start(changed.engine_argv)}"
+        return UnitPart(path=f"{self.unit_dir}/{self.unit}.d/{_DROP_IN}", text=f"[Service]\n{line}")
 
     def with_engine_flag(self, name: str, value: str | None) -> UnitPart:
         """The file that holds the command, with one engine flag set (None: a flag without a value)."""

@@ -53,13 +53,18 @@ def split_words(value: str, *, is_command: bool = True) -> tuple[Word, ...]:
     Specifiers (`%h`) and variables (`${X}`) stay as they are: only systemd knows their values.
     Raises UnexpectedAnswer for an unclosed quote.
     """
-    words: list[Word] = []
+    return tuple(word for word, _ in locate_words(value, is_command=is_command))
+
+
+def locate_words(value: str, *, is_command: bool = True) -> list[tuple[Word, int]]:
+    """The same, each word with the place where it begins."""
+    words: list[tuple[Word, int]] = []
     position = 0
     while (position := _skip_blanks(value, position)) < len(value):
         text, end = _read_word(value, position)
-        words.append(Word(raw=value[position:end], text=_expanded(text, is_command=is_command)))
+        words.append((Word(raw=value[position:end], text=_expanded(text, is_command=is_command)), position))
         position = end
-    return tuple(words)
+    return words
 
 
 def _skip_blanks(value: str, position: int) -> int:

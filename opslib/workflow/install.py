@@ -9,9 +9,9 @@ from opslib.domain.facts.systemd import parse_unit_show, show_unit_command, unit
 from opslib.domain.host import Host, WriteReceipt
 from opslib.domain.plans import FileChange, Plan, Step
 from opslib.domain.states import State, Value
-from opslib.domain.unit_file import parse_unit_file, unified_diff
+from opslib.domain.unit_file import unified_diff
 from opslib.domain.vllm_unit import GuardSettings, render_environment_file, render_vllm_unit
-from opslib.errors import Refused, UnexpectedAnswer
+from opslib.errors import Refused
 from opslib.workflow.facts import gather_identity, gather_unit_status
 
 RELOAD = ("systemctl", "daemon-reload")
@@ -121,15 +121,6 @@ def plan_file(host: Host, unit: str, path: str, text: str) -> Plan:
             Step(title="let systemd read its unit files", command=RELOAD, check=show, undo=_typed(host, RELOAD))
         )
     return Plan(host=host.settings.alias, title=f"change {unit_name(unit)}", steps=tuple(steps))
-
-
-def plan_engine_flag(host: Host, *, unit: str, name: str, value: str | None) -> Plan:
-    """What has to change so that the installed unit runs its engine with one flag set otherwise: a remedy's plan."""
-    old = read_unit_text(host, unit)
-    if old is None:
-        raise UnexpectedAnswer(f"{unit_path(host, unit)} is not there", host=host.settings.alias)
-    changed = parse_unit_file(old).with_engine_flag(name, value)
-    return plan_install(host, unit=unit, unit_text=changed.render())
 
 
 def require_linger(host: Host) -> None:

@@ -6,11 +6,12 @@ from opslib.domain.plans import Plan
 from opslib.domain.repair import RepairFacts, compute_repairs, read_cache_path
 from opslib.domain.states import State, Value
 from opslib.domain.unit_change import Change
-from opslib.errors import OpslibError, UnexpectedAnswer
+from opslib.errors import OpslibError
 from opslib.workflow.facts import gather_listeners
-from opslib.workflow.install import ApplyReport, StepResult, plan_install, read_unit_text, undo, unit_path
+from opslib.workflow.install import ApplyReport, StepResult, plan_file, read_unit_text, undo, unit_path
 from opslib.workflow.investigate import Evidence
 from opslib.workflow.orphan import find_orphans, plan_end
+from opslib.workflow.unit_files import gather_unit_files
 
 _PORTS_TRIED = 20
 
@@ -78,16 +79,14 @@ def propose_end(host: Host, cause: str, evidence: Evidence) -> Change | None:
 
 
 def plan_change(host: Host, unit: str, change: Change) -> Plan:
-    """What has to be done so that the installed unit holds the change, or the left-over process is gone.
+    """What has to be done so that the unit's ruling file holds the change, or the left-over process is gone.
 
-    Raises UnexpectedAnswer without a unit file, Refused where the process turns out to be owned.
+    Raises UnknownName without a unit, Refused for an engine in a container and where the process turns out to be owned.
     """
     if change.left_over:
         return plan_end(host, change.left_over)
-    old = read_unit_text(host, unit)
-    if old is None:
-        raise UnexpectedAnswer(f"{unit_path(host, unit)} is not there", host=host.settings.alias)
-    return plan_install(host, unit=unit, unit_text=change.unit_with(old))
+    part = gather_unit_files(host, unit).changed(change.unit_with, key=change.setting or "ExecStart")
+    return plan_file(host, unit, part.path, part.text)
 
 
 def roll_back(host: Host, unit: str, report: ApplyReport, before: str) -> RollBack:

@@ -18,7 +18,7 @@ def gather_unit_files(host: Host, unit: str) -> UnitFiles:
         raise UnknownName(f"systemd knows no unit {unit_name(unit)}", host=host.settings.alias)
     paths = (status.fragment_path, *status.drop_in_paths)
     parts = tuple(UnitPart(path=path, text=read_text(host, path) or "") for path in paths)
-    return UnitFiles(unit=unit_name(unit), parts=parts)
+    return UnitFiles(unit=unit_name(unit), parts=parts, unit_dir=host.settings.unit_dir)
 
 
 def read_text(host: Host, path: str) -> str | None:

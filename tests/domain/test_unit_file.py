@@ -1,5 +1,6 @@
 """Unit files: read, changed by one flag, written back."""
 
+import itertools
 import re
 
 import pytest
@@ -78,8 +79,9 @@ def test_a_flag_that_is_there_is_replaced_under_whatever_name_it_goes():
     )
     assert "-tp" not in unit.engine_argv
     assert "--max_model_len=1024" not in unit.engine_argv
-    assert "    --tensor-parallel-size 8 \\\n    --host %H \\\n    --max-model-len 2048 \\\n" in unit.render()
-    assert "ExecStart=-/opt/v/vllm serve ${MODEL} \\\n" in unit.render()
+    assert "--host %H --max-model-len 2048 --enforce-eager --served-model-name a b\n" in unit.render()
+    assert "# a comment in between\n" in unit.render()
+    assert "ExecStart=-/opt/v/vllm serve ${MODEL} --tensor-parallel-size 8 \\\n" in unit.render()
 
 
 def test_a_flag_taken_out_leaves_the_model_behind_it():
@@ -158,3 +160,21 @@ def test_a_new_file_is_all_additions():
     """No file yet is /dev/null; no change is no diff."""
     assert unified_diff(None, "a\n", "/x").splitlines()[:2] == ["--- /dev/null", "+++ /x"]
     assert unified_diff("a\n", "a\n", "/x") == ""
+
+
+def n_common(first: str, second: str) -> int:
+    """How many characters both begin with."""
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))))
+
+
+@pytest.mark.parametrize("name", ["--max-num-seqs", "--port", "--tensor-parallel-size", "--served-model-name"])
+def test_nothing_but_the_flag_is_touched(name):
+    """A flag taken out is one cut, a flag set is one other piece in the same place; all around it stays."""
+    unit = parse_unit_file(FOREIGN)
+    bare = unit.without_engine_flag(name)
+    assert bare.with_engine_flag(name, "7").without_engine_flag(name).render() == bare.render()
+    for changed, n_new in ((bare, 0), (unit.with_engine_flag(name, "7"), len(f" {name} 7"))):
+        before, after = unit.render(), changed.render()
+        head = n_common(before, after)
+        tail = n_common(before[:head:-1], after[:head:-1])
+        assert head + tail >= len(after) - n_new - 1

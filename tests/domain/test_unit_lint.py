@@ -6,6 +6,7 @@ import pytest
 
 from opslib.domain.container import container_of
 from opslib.domain.states import State
+from opslib.domain.unit_files import UnitFiles, UnitPart
 from opslib.domain.unit_lint import lint_unit, list_rules, read_verify
 from opslib.domain.unit_rules import FINDERS
 from opslib.domain.vllm_unit import GuardSettings, render_vllm_unit, start_timeout_s
@@ -110,3 +111,16 @@ def test_an_engine_in_a_container_is_recognised(line: str, words: str, is_detach
     container = container_of(line.split())
     assert container is not None
     assert (container.words, container.is_detached) == (words, is_detached)
+
+
+def test_a_change_goes_into_the_file_that_rules() -> None:
+    """A package's file is left alone: a drop-in of the administrator's takes its command, or its setting, over."""
+    vendor = UnitPart(path="/usr/lib/systemd/system/v.service", text="[Service]\nExecStart=/v serve m\nMemoryMax=1G\n")
+    files = UnitFiles(unit="v.service", parts=(vendor,))
+    flag = files.with_engine_flag("--max-num-seqs", "8")
+    assert flag.path == "/etc/systemd/system/v.service.d/50-opslib.conf"
+    after = UnitFiles(unit="v.service", parts=(vendor, flag))
+    assert after.merged.engine_argv == ("/v", "serve", "m", "--max-num-seqs", "8")
+    assert after.without_engine_flag("--max-num-seqs").path == flag.path
+    lifted = after.changed(lambda text: text.replace("=1G", "=infinity"), key="MemoryMax")
+    assert lifted.text == "[Service]\nMemoryMax=infinity\n"

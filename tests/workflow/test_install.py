@@ -2,16 +2,16 @@
 
 import pytest
 
-from opslib.errors import UnexpectedAnswer
+from opslib.errors import UnknownName
 from opslib.workflow.install import (
     apply_plan,
     guard_path,
-    plan_engine_flag,
     plan_install,
     undo,
     unit_path,
     unit_text_for,
 )
+from opslib.workflow.unit_files import plan_flag
 from tests.fakes import FakeHost, answered
 
 SHOW = ("env", "TZ=UTC", "systemctl", "show")
@@ -85,7 +85,8 @@ def test_a_remedy_is_a_one_line_change_that_undo_takes_back():
     host = a_host()
     apply_plan(host, plan_install(host, unit="vllm-minimax", unit_text=text_for(host)))
     before = dict(host.files)
-    plan = plan_engine_flag(host, unit="vllm-minimax", name="--max-num-seqs", value="256")
+    host.answers[SHOW] = f"{LOADED}FragmentPath={unit_path(host, 'vllm-minimax')}\n"
+    plan = plan_flag(host, "vllm-minimax", "--max-num-seqs", "256")
     added = [line for line in plan.diff.splitlines() if line.startswith("+ ")]
     assert added == ["+    --max-num-seqs 256 \\"] or added == ["+    --max-num-seqs 256"]
     report = apply_plan(host, plan)
@@ -130,10 +131,10 @@ def test_a_reload_that_is_due_is_planned_alone():
     assert [step.command for step in plan.steps] == [("systemctl", "daemon-reload")]
 
 
-def test_a_flag_of_a_unit_that_is_not_there_is_an_unexpected_answer():
+def test_a_flag_of_a_unit_that_is_not_there_is_refused():
     """There's nothing to change."""
-    with pytest.raises(UnexpectedAnswer, match="is not there"):
-        plan_engine_flag(FakeHost(), unit="u", name="--port", value="1")
+    with pytest.raises(UnknownName, match="knows no unit"):
+        plan_flag(a_host(show="LoadState=not-found\nActiveState=inactive\n"), "u", "--port", "1")
 
 
 def test_without_gpus_no_guard_is_written():

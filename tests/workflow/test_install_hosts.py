@@ -6,8 +6,10 @@ import time
 import pytest
 
 from opslib.domain.unit_file import render_exec_start
+from opslib.errors import Refused
 from opslib.workflow.facts import gather_identity, gather_listeners, gather_unit_status
-from opslib.workflow.install import apply_plan, plan_engine_flag, plan_install, read_unit_text, undo, unit_text_for
+from opslib.workflow.install import apply_plan, plan_install, read_unit_text, undo, unit_text_for
+from opslib.workflow.unit_files import gather_unit_files, plan_flag
 from opslib.workflow.verify import verify_checkpoint
 from tests.conftest import opened
 
@@ -72,12 +74,46 @@ def test_an_installed_unit_is_loaded_changed_and_taken_back(host):
     status = gather_unit_status(host, "opslib-try")
     assert (status.is_installed, status.need_daemon_reload, status.active_state) == (True, False, "inactive")
     assert plan_install(host, unit="opslib-try", unit_text=text).steps == ()
-    second = apply_plan(host, plan_engine_flag(host, unit="opslib-try", name="--max-num-seqs", value="256"))
+    second = apply_plan(host, plan_flag(host, "opslib-try", "--max-num-seqs", "256"))
     assert "--max-num-seqs 256" in read_unit_text(host, "opslib-try")
     undo(host, second)
     assert read_unit_text(host, "opslib-try") == text
     undo(host, first)
     assert not gather_unit_status(host, "opslib-try").is_installed
+
+
+FRAGMENT = "# by hand\n[Service]\nExecStart=/usr/bin/vllm   serve /srv/a --port 8000\nRestart=no\n"
+DROP_IN = "[Service]\n# ours since May\nExecStart=\nExecStart=/usr/bin/vllm serve '/srv/a b' \\\n   --port=8001 --dtype auto\n"
+IN_DOCKER = "[Service]\nExecStart=/usr/bin/docker run --rm --gpus all vllm/vllm-openai:v0.15.1 --model a --port 8000\n"
+
+
+def test_a_unit_of_somebody_else_is_changed_by_one_flag(host):
+    """The drop-in that rules the command gets the flag, systemd runs it with that; all other bytes stay."""
+    sudo, unit = host.settings.has_sudo, "opslib-theirs"
+    path, folder = f"{host.settings.unit_dir}/{unit}.service", f"{host.settings.unit_dir}/{unit}.service.d"
+    assert host.run(("mkdir", "--parents", "--mode=0755", folder), sudo=sudo).is_success
+    host.write_file(path, FRAGMENT.encode(), sudo=sudo)
+    host.write_file(f"{folder}/local.conf", DROP_IN.encode(), sudo=sudo)
+    assert host.run(("systemctl", "daemon-reload"), sudo=sudo).is_success
+    report = apply_plan(host, plan_flag(host, unit, "--max-num-seqs", "64"))
+    assert report.state == "ok", report.steps
+    files = gather_unit_files(host, unit)
+    assert [part.path for part in files.parts] == [path, f"{folder}/local.conf"]
+    assert files.parts[0].text == FRAGMENT
+    assert files.parts[1].text.replace("--max-num-seqs 64", "").split() == DROP_IN.split()
+    assert files.merged.serve_arguments == ("/srv/a b", "--port=8001", "--max-num-seqs", "64", "--dtype", "auto")
+    shown = host.run(("systemctl", "show", "--property=ExecStart", "--", f"{unit}.service")).text
+    assert "--max-num-seqs 64" in shown
+    assert "/usr/bin/vllm   serve" not in shown
+
+
+def test_an_engine_in_a_container_is_said_and_not_changed(host):
+    """Docker is recognised: a change of a flag is refused, and nothing is written."""
+    assert install(host, "opslib-docker", IN_DOCKER).state == "ok"
+    assert gather_unit_files(host, "opslib-docker").container.words == "docker (vllm/vllm-openai:v0.15.1)"
+    with pytest.raises(Refused, match="docker"):
+        plan_flag(host, "opslib-docker", "--max-num-seqs", "64")
+    assert read_unit_text(host, "opslib-docker") == IN_DOCKER
 
 
 def test_arguments_reach_the_program_byte_equal(host):
