@@ -1,6 +1,5 @@
 """Canary, comparison and second opinion on a real vLLM: restarts, a damaged shard, another dtype, vLLM's own client."""
 
-import json
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +9,16 @@ from typing import Any
 import pytest
 
 from opslib.app.headless import RunResult, run_headless
+from opslib.domain.facts.journal import journal_command
 from opslib.domain.host import Host
 from opslib.hosts import open_host
 from opslib.workflow.bench_client import run_client
-from opslib.workflow.benchmark import one_token
+from opslib.workflow.benchmark import one_token, run_benchmark
+from opslib.workflow.facts import gather_unit_status
 from tests.rig.inventory import write_inventory
 from tests.rig.real_vllm import MODEL_DIR, MODEL_NAME, SERVE_FLAGS, RealVllmHost, with_flag
 
-pytestmark = [pytest.mark.realvllm, pytest.mark.timeout(420, func_only=True)]
+pytestmark = [pytest.mark.realvllm, pytest.mark.timeout(900, func_only=True)]
 
 ALIAS, UNIT = "debian", "vllm-canary"
 LOAD: dict[str, Any] = {"concurrency_levels": [1, 4], "requests_per_stream": 3, "input_tokens": 64, "output_tokens": 32}
@@ -56,8 +57,13 @@ def measure(real_vllm: RealVllmHost, host: Host, tmp_path_factory: pytest.TempPa
 
 
 def wait_until_it_answers(host: Host) -> None:
-    deadline = time.monotonic() + 240
+    """The kit's own smoke check says when; a unit that has ended says why."""
+    deadline = time.monotonic() + 480  # 40-90 s on two idle cores
     while one_token(host, 8000, MODEL_NAME, deadline_s=5).state != "ok":
+        status = gather_unit_status(host, UNIT)
+        assert status.active_state in ("active", "activating"), host.run(
+            journal_command(UNIT, lines=30), sudo=True
+        ).text
         assert time.monotonic() < deadline, "the engine did not answer in time"
         time.sleep(2)
 
@@ -94,35 +100,26 @@ def test_the_first_run_keeps_a_fingerprint(first: tuple[RunResult, dict[str, Any
 def test_vllms_own_client_agrees(first: tuple[RunResult, dict[str, Any]], host: Host) -> None:
     """`vllm bench serve`, run from the unit's environment on the host, finds the same figures within the noise.
 
-    Throughput within 35 % and the median time per token within 35 %: both cores of the host are the engine's, and a
-    Python client takes a part of one.
+    One stream, since a Python client takes a part of a core from an engine that has two; ours is measured before and
+    after, and theirs must lie between both, with as much again as they differ and 35 % more to either side.
     """
-    report = run_client(
-        host,
-        "vllm",
-        port=8000,
-        model=MODEL_NAME,
-        root=MODEL_DIR,
-        levels=[4],
-        requests_per_stream=6,
-        input_tokens=LOAD["input_tokens"],
-        output_tokens=LOAD["output_tokens"],
-        deadline_s=240,
-    )
-    (theirs,) = report.levels
-    own = next(level for level in first[1]["benchmark"]["levels"] if level["concurrency"] == 4)
-    told = json.dumps({"theirs": theirs.model_dump(mode="json", exclude_defaults=True), "ours": own})[:2000]
-    assert theirs.n_errors == 0
-    assert theirs.total_output_tokens == theirs.n_requests * LOAD["output_tokens"]
-    assert theirs.output_throughput == pytest.approx(own["output_throughput"], rel=0.35), told
-    assert theirs.tpot_ms is not None
-    assert theirs.tpot_ms.p50 == pytest.approx(own["tpot_ms"]["p50"], rel=0.35), told
+    assert first[0].exit_code == 0
+    load: dict[str, Any] = {"levels": [1], "requests_per_stream": 12, "input_tokens": 64, "output_tokens": 64}
+    before = run_benchmark(host, port=8000, model=MODEL_NAME, **load).levels[0]
+    theirs = run_client(host, "vllm", port=8000, model=MODEL_NAME, root=MODEL_DIR, deadline_s=300, **load).levels[0]
+    after = run_benchmark(host, port=8000, model=MODEL_NAME, **load).levels[0]
+    assert (theirs.n_errors, theirs.total_output_tokens) == (0, 12 * 64)
+    for figure in ("tpot_ms", "e2e_latency_ms"):
+        low, high = sorted(getattr(level, figure).p50 for level in (before, after))
+        slack = 0.35 * high + (high - low)
+        assert low - slack <= getattr(theirs, figure).p50 <= high + slack, (figure, low, high, theirs)
 
 
 def test_a_restart_is_the_same(first: tuple[RunResult, dict[str, Any]], measure: Measure) -> None:
     """After a restart the canary says *same*, and the figures are held against the first run's."""
     result, values = measure()
-    assert (values["canary"]["verdict"], result.outcome.state) == ("same", "ok"), values["canary"]["summary"]
+    assert values["canary"]["verdict"] == "same", values["canary"]["summary"]
+    assert result.outcome.state in ("ok", "warning")  # a warning where a busy machine made it slower
     assert values["compare"]["baseline"] == first[0].folder.name
     assert values["compare"]["differences"] == []
 

@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 
 from opslib.domain.benchmark import BenchmarkLevel
+from opslib.domain.benchmark_judge import COARSE_CPU_SHARE, COARSE_LOOP_LAG_MS, MAX_ERROR_SHARE
 from opslib.domain.states import State, Value
 
 Verdict = Literal["better", "same", "worse", "inconclusive"]
 
 MIN_REPEATS = 3
-MAX_ERROR_SHARE = 0.01
 N_RESAMPLES = 2000
 _SEED = 20261129
 GATING = ("output_throughput", "ttft_ms.p50", "tpot_ms.p50")  # medians: a tail of a few dozen requests is chance
@@ -120,7 +120,7 @@ def compare_figure(
     if not old or not new:
         return None
     change, low, high = worsening(old, new, is_more_better="throughput" in figure)
-    is_sound = all(not level.is_client_bound and level.error_share <= MAX_ERROR_SHARE for level in (before, now))
+    is_sound = _is_sound(before) and _is_sound(now)
     verdict: Verdict = "inconclusive"
     if is_sound and low is not None and high is not None:
         verdict = _verdict(change, low, high, threshold_percent)
@@ -135,6 +135,12 @@ def compare_figure(
         verdict=verdict,
         is_gating=figure in GATING,
     )
+
+
+def _is_sound(level: BenchmarkLevel) -> bool:
+    """Whether a level is about the service; a client that was only disturbed shows in the spread of its repeats."""
+    is_coarse = level.client_cpu_share > COARSE_CPU_SHARE or level.loop_lag_p99_ms > COARSE_LOOP_LAG_MS
+    return not is_coarse and level.error_share <= MAX_ERROR_SHARE
 
 
 def worsening(

@@ -1,6 +1,7 @@
 """What the benchmark's figures draw, as values: the live and the static form are made from the same panels."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from opslib.domain.benchmark import BenchmarkLevel, GpuSample, Histogram, Slo
@@ -10,6 +11,7 @@ from opslib.views.theme import BLUE, MUTED, ORANGE
 # From few streams to many: told apart in print and by those who see red and green alike (after ColorBrewer's YlGnBu).
 RAMP = ("#0969da", "#1b9e9e", "#6a51a3", "#bc4c00", "#9e1b6a", "#57606a")
 _GIB = 2**30
+MIN_SAMPLES = 3  # points that make a line
 
 
 class Line(NamedTuple):
@@ -129,14 +131,23 @@ def _some(levels: Sequence[BenchmarkLevel]) -> Sequence[BenchmarkLevel]:
 
 
 def _distribution(name: str, colour: str, histogram: Histogram) -> Line:
+    """Shares by bin; few samples get wider bins (about two times the root of their number), or all is noise."""
     total = sum(histogram.counts) or 1
-    centres = [(a * b) ** 0.5 for a, b in zip(histogram.edges, histogram.edges[1:], strict=False)]
-    shares = tuple(100 * count / total for count in histogram.counts)
+    width = max(1, round(len(histogram.counts) / max(4.0, 2 * total**0.5)))
+    starts = range(0, len(histogram.counts), width)
+    edges = [histogram.edges[min(at, len(histogram.edges) - 1)] for at in (*starts, len(histogram.counts))]
+    centres = [(a * b) ** 0.5 for a, b in pairwise(edges)]
+    shares = tuple(100 * sum(histogram.counts[at : at + width]) / total for at in starts)
     return Line(name, colour, tuple(centres), shares, has_points=False)
 
 
+def longest(levels: Sequence[BenchmarkLevel]) -> BenchmarkLevel:
+    """The level with the most samples over time, the last of those that have as many."""
+    return max(reversed(levels), key=lambda level: len(level.server_samples) + len(level.gpu_samples))
+
+
 def time_panels(level: BenchmarkLevel) -> tuple[Panel, ...]:
-    """What server and GPUs did during a level, second by second; only what could be sampled."""
+    """What server and GPUs did during a level, second by second; only what was sampled three times or more."""
     found = [
         _lane("requests in the server", level.server_samples, {"running": BLUE, "waiting": ORANGE}, 1.0),
         _lane("KV cache in use, %", level.server_samples, {"kv_cache_usage": BLUE}, 100.0),
@@ -152,7 +163,7 @@ def _lane(title: str, samples: Sequence[Any], names: dict[str, str], factor: flo
     lines = []
     for name, colour in names.items():
         points = [(each.at_s, getattr(each, name)) for each in samples if getattr(each, name) is not None]
-        if points:
+        if len(points) >= MIN_SAMPLES:
             xs, ys = zip(*points, strict=True)
             lines.append(Line(name, colour, tuple(xs), tuple(factor * y for y in ys), has_points=False))
     return Panel(title, "s", tuple(lines)) if lines else None
@@ -163,7 +174,7 @@ def _gpu_lane(title: str, samples: Sequence[GpuSample], name: str, factor: float
     marks: list[Mark] = []
     for number, index in enumerate(sorted({each.index for each in samples})):
         own = [each for each in samples if each.index == index and getattr(each, name) is not None]
-        if own:
+        if len(own) >= MIN_SAMPLES:
             xs, ys = tuple(each.at_s for each in own), tuple(factor * getattr(each, name) for each in own)
             lines.append(Line(f"GPU {index}", RAMP[number % len(RAMP)], xs, ys, has_points=False))
     throttled = next((each for each in samples if each.throttle_reasons), None)

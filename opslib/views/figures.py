@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from plotly.subplots import make_subplots
 
 from opslib.domain.benchmark import BenchmarkLevel
@@ -164,8 +164,8 @@ def _frame(axes: Axes, panel: Panel) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     if panel.x_ticks:
         axes.set_xticks(panel.x_ticks)
-    elif not panel.is_log_x:
-        axes.xaxis.set_major_locator(MaxNLocator(5))
+    else:
+        axes.xaxis.set_major_locator(LogLocator(10, (1, 2, 5), numticks=8) if panel.is_log_x else MaxNLocator(5))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_major_locator(MaxNLocator(5))

@@ -66,10 +66,16 @@ def test_a_level_run_once_gives_its_own_figures():
     assert (change.before, change.now, change.verdict) == (55.0, 55.0, "inconclusive")
 
 
-def test_a_client_bound_level_decides_nothing():
-    """Where the client was measured instead of the service, the level gates nothing."""
-    bound = slowed(20).model_copy(update={"is_client_bound": True})
-    assert compare_levels([level()], [bound]).verdict == "inconclusive"
+@pytest.mark.parametrize("bad", [{"loop_lag_p99_ms": 60.0}, {"client_cpu_share": 0.95}, {"n_errors": 1}])
+def test_a_level_that_is_no_result_decides_nothing(bad):
+    """Where the client was measured instead of the service, or requests failed, the level gates nothing."""
+    assert compare_levels([level()], [slowed(20).model_copy(update=bad)]).verdict == "inconclusive"
+
+
+def test_a_disturbed_client_still_decides():
+    """A client that woke a little late (marked, hollow) has its noise in the repeats."""
+    late = slowed(20).model_copy(update={"loop_lag_p99_ms": 9.0, "is_client_bound": True, "is_valid": False})
+    assert compare_levels([level()], [late]).verdict == "worse"
 
 
 def test_another_subject_is_told_and_gates_nothing():

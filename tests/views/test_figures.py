@@ -5,7 +5,7 @@ import json
 import pytest
 
 from opslib.domain.benchmark import BenchmarkLevel, GpuSample, Histogram, Percentiles, ServerSample, Slo
-from opslib.views.benchmark_panels import distribution_panels, sweep_panels, time_panels
+from opslib.views.benchmark_panels import distribution_panels, longest, sweep_panels, time_panels
 from opslib.views.figures import FigureDisplay, LiveDisplay, alt_text, live_figure, svg_of
 
 HISTOGRAM = Histogram(edges=(1.0, 10.0, 100.0), counts=(3, 1))
@@ -80,9 +80,19 @@ def test_lanes_are_there_for_what_was_sampled():
     assert time_panels(LEVELS[0]) == ()
 
 
+def test_a_single_sample_makes_no_lane():
+    """A level too short to be sampled three times has no time series, and the longest level is the one that is shown."""
+    short = LEVELS[1].model_copy(update={name: values[:1] for name, values in SAMPLES.items()})
+    assert time_panels(short) == ()
+    assert longest([LEVELS[0].model_copy(update=SAMPLES), short, LEVELS[2]]).concurrency == 1
+
+
 def test_throttling_is_marked_in_the_clocks_lane():
     """The first reason to throttle stands where it began."""
-    samples = (GpuSample(at_s=2.0, index=0, sm_clock_mhz=1200, throttle_reasons=("sw_power_cap",)),)
+    reasons = {2: ("sw_power_cap",)}
+    samples = tuple(
+        GpuSample(at_s=t, index=0, sm_clock_mhz=1200, throttle_reasons=reasons.get(t, ())) for t in range(3)
+    )
     (clock,) = time_panels(LEVELS[0].model_copy(update={"gpu_samples": samples}))
     assert [(mark.at, mark.text) for mark in clock.marks] == [(2.0, "sw_power_cap")]
 

@@ -18,7 +18,7 @@ from opslib.domain.states import CheckResult, State, worst
 from opslib.domain.steadiness import check_steadiness
 from opslib.records.folder import RunFolder
 from opslib.views.benchmark import COLUMNS, BenchmarkView, level_row
-from opslib.views.benchmark_panels import distribution_panels, sweep_panels, time_panels
+from opslib.views.benchmark_panels import distribution_panels, longest, sweep_panels, time_panels
 from opslib.views.figures import FigureDisplay, LiveDisplay, alt_text
 from opslib.views.shown import Shown
 from opslib.workflow.benchmark import engine_python, run_benchmark
@@ -72,10 +72,10 @@ def _show_figures(run: Run, report: BenchmarkReport) -> None:
     curve = FigureDisplay(sweep_panels(report.levels, slo=report.slo), alt_text(report.levels))
     _screen(run).paint(curve)
     run.folder.add_evidence(FIGURE, curve.png)
-    more = (*distribution_panels(report.levels), *time_panels(report.levels[-1]))
+    watched = longest(report.levels)
+    more = (*distribution_panels(report.levels), *time_panels(watched))
     if more:
-        last = report.levels[-1].name
-        words = f"Figure: how ttft and itl are spread at each level, and what server and GPUs did at {last}."
+        words = f"Figure: how ttft and itl are spread at each level, and what server and GPUs did at {watched.name}."
         shown = FigureDisplay(more, words)
         Screen().paint(shown)
         run.folder.add_evidence(FIGURE_MORE, shown.png)
