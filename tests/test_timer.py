@@ -22,9 +22,10 @@ max_num_seqs: 256
 concurrency_levels: [1]
 input_tokens: 16
 output_tokens: 4
+worse_threshold_percent: 1000
 notify: file:/etc/opslib/ops.url
 """
-LAUNCH_ONLY = "concurrency_levels|input_tokens|output_tokens"
+LAUNCH_ONLY = "concurrency_levels|input_tokens|output_tokens|worse_threshold_percent"
 
 
 WORDS = (
@@ -127,10 +128,10 @@ def test_a_timer_runs_a_deploy_by_itself(runbook, calendar, n, failing):
         service = f"opslib-{name}.service"
         assert not list(machine.debian.local_path("/etc/systemd/system/x").parent.glob("opslib-*"))
         assert_as_told(machine, ended_records(machine)[:n], service, failing)
+        failures = [message for message in ops.messages if message["type"] == "failure"]  # a busy machine may warn
+        assert [message["title"] for message in failures] == [f"{ALIAS}: vllm-minimax critical ({runbook})"]
+        told = failures[0]["message"]
         machine.sh(f"systemctl stop {service}", 120)  # the next run may have begun
-        assert [message["title"] for message in ops.messages][:1] == [f"{ALIAS}: vllm-minimax critical ({runbook})"]
-        assert len(ops.messages) == 1
-        told = ops.messages[0]["message"]
         assert re.search(r"(?m)^host: gpu-a, started on opslib-timer$", told)
         assert re.search(r"(?m)^outcome: critical.*: .*(missing|shard)", told)
         assert re.search(rf"(?m)^record: /var/lib/runs/{'[0-9TZ]+'}-gpu-a-vllm-minimax-{runbook}$", told)
@@ -151,4 +152,5 @@ def assert_as_told(machine, records, service, failing):
     assert all(after[0] > before[1] for before, after in pairwise(spans)), spans
     assert spans[-1][0] - spans[0][0] >= timedelta(seconds=19) * (len(spans) - 1)
     notes = [note for record in records for note in record["notes"]]
-    assert len([note for note in notes if note.startswith("notified file:/etc/opslib/ops.url")]) == 1
+    n_problems = len([code for code in codes if code])
+    assert len([note for note in notes if note.startswith("notified file:/etc/opslib/ops.url")]) == n_problems
