@@ -156,7 +156,7 @@ def _redact_cell_part(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
     """Like `_redact_value`, but knows lists of lines and pictures."""
     if key.startswith("image/") and key != "image/svg+xml":
         return _redact_known_only(value, secrets)
-    if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
+    if _is_lines(key) and isinstance(value, list) and value and all(isinstance(line, str) for line in value):
         return redact("".join(value), secrets).splitlines(keepends=True)  # a secret may span two lines
     if isinstance(value, str):
         return _redact_named(key, value, secrets)
@@ -165,6 +165,11 @@ def _redact_cell_part(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
     if isinstance(value, Mapping):
         return {redact(str(name), secrets): _redact_cell_part(str(name), item, secrets) for name, item in value.items()}
     return _redact_value(value, secrets)
+
+
+def _is_lines(key: str) -> bool:
+    """Whether a list of texts under this key is one text in lines (nbformat), and no list of its own."""
+    return key in {"source", "text"} or ("/" in key and not key.endswith("json"))
 
 
 def _redact_known_only(value: Any, secrets: tuple[str, ...]) -> Any:

@@ -207,3 +207,12 @@ def test_a_secret_that_a_table_has_cut_goes_too(dots):
     secret = "kanarienvogel-4711-" * 4
     assert redact(f"0  {secret[:47]}{dots} 1", [secret]) == "0  [redacted:known] 1"
     assert redact(f"{secret[:47]} and so on ...", [secret]) == f"{secret[:47]} and so on ..."
+
+
+def test_lists_of_texts_stay_lists():
+    """Only a text in lines is searched as a whole: the children of a widget and the entries of a traceback stay apart."""
+    children = ["IPY_MODEL_a", "IPY_MODEL_b", f"x {HUB}"]
+    message = {"data": {"state": {"children": children}}, "traceback": ["a", "b"], "application/json": ["a", "b"]}
+    redacted = redact_notebook(message)
+    assert redacted["data"]["state"]["children"] == ["IPY_MODEL_a", "IPY_MODEL_b", "x [redacted:hub-token]"]
+    assert (redacted["traceback"], redacted["application/json"]) == (["a", "b"], ["a", "b"])
