@@ -20,7 +20,8 @@ READ_BYTES = 65536
 MAX_STAMP_AGE_S = 5.0  # an older one says that the machine's clock was set
 SO_TIMESTAMPNS = 35  # include/uapi/asm-generic/socket.h; the module socket has no name for it
 _timespec = struct.Struct("@ll")
-_ENDS = (b"\r\n\r\n", b"\n\n\n")  # how the last read of a chunked answer ends; most events don't
+_LAST_CHUNK = b"0\r\n\r\n"
+_ENDS = (b"\r\n\r\n", b"\n\n\n")  # how the last read of a chunked answer may end; most events don't
 
 Failure = Optional[Tuple[str, str]]  # class and message
 
@@ -36,9 +37,12 @@ class Exchange(NamedTuple):
 
     @property
     def pieces(self) -> List[Tuple[float, bytes]]:
-        """The body's pieces with their stamps, without head and chunk framing."""
+        """The body's pieces with their stamps, without head and chunk framing; raises ProtocolError."""
         reader = ResponseReader()
-        return [(at, piece) for at, data in self.raw for piece in reader.feed(data)] if not self.error else []
+        pieces = [(at, piece) for at, data in self.raw for piece in reader.feed(data)] if not self.error else []
+        if reader.is_chunked and not reader.is_complete:
+            raise ProtocolError("chunks without end")
+        return pieces
 
     @property
     def body(self) -> bytes:
@@ -70,11 +74,12 @@ class Receiver(asyncio.Protocol):
         self.done: "Optional[asyncio.Future[Failure]]" = None
         self.is_lost = False
         self._n_fed = 0
-        self._is_chunked = False
+        self._is_chunked = self._is_whole = False
 
     def begin(self) -> "asyncio.Future[Failure]":
         """Expect a response; the future gives None when it is whole, else what went wrong."""
-        self.raw, self.reader, self._n_fed, self._is_chunked = [], ResponseReader(), 0, False
+        self.raw, self.reader, self._n_fed = [], ResponseReader(), 0
+        self._is_chunked = self._is_whole = False
         self.done = asyncio.get_running_loop().create_future()
         return self.done
 
@@ -85,10 +90,26 @@ class Receiver(asyncio.Protocol):
         self.take(perf_counter(), data)
 
     def take(self, at: float, data: bytes) -> None:
-        """Keep the bytes; framing is only looked at where the response may have ended."""
+        """Keep the bytes; framing is only looked at where the response may have ended otherwise than they all do.
+
+        The last chunk behind an event's end is taken for the response's; whether the chunks bear that out is seen when
+        they are read, after the clock (`Exchange.pieces`).
+        """
         self.raw.append((at, data))
-        if not self._is_chunked or data.endswith(_ENDS) or len(data) < 4:
+        if not self._is_chunked:
             self._feed()
+        elif data.endswith(_ENDS) or len(data) < 4:
+            before = data[:-5] or self.raw[-2][1]
+            if data.endswith(_LAST_CHUNK) and before.endswith(b"\n\r\n"):
+                self._is_whole = True
+                self.finish(None)
+            else:
+                self._feed()
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether the connection can carry another request."""
+        return self.reader.is_reusable or (self._is_whole and self.reader.headers.get("connection", "") != "close")
 
     def _feed(self) -> None:
         try:
@@ -248,7 +269,7 @@ class Connection:
             timer.cancel()
             receiver.done = None
             self._n_reads += len(receiver.raw)
-            if not receiver.reader.is_reusable:
+            if not receiver.is_reusable:
                 self.close()
         return Exchange(sent_at, perf_counter(), receiver.reader.status, receiver.raw, failure)
 

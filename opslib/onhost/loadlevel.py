@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from opslib.onhost.completions import Completion, error_message, read_completion
 from opslib.onhost.exchange import Connection, Exchange
+from opslib.onhost.http1 import ProtocolError
 from opslib.onhost.loadinput import Inputs
 from opslib.onhost.loadmeter import SelfMeter
 
@@ -232,7 +233,10 @@ def read(exchange: Exchange, *, keep_text: bool = False) -> Completion:
         return Completion(None, (), None, None, "", exchange.error)
     if exchange.status != 200:
         return Completion(None, (), None, None, "", ("http_%d" % exchange.status, error_message(exchange.body)))
-    return read_completion(exchange.pieces, keep_text=keep_text)
+    try:
+        return read_completion(exchange.pieces, keep_text=keep_text)
+    except ProtocolError as error:
+        return Completion(None, (), None, None, "", ("malformed", str(error)))
 
 
 def _where(options: Dict[str, Any]) -> Tuple[str, int, str, bool]:
