@@ -30,9 +30,8 @@ def lock_unit(run: Run) -> HeldLock | None:
     held: HeldLock | None = run.answers.get(LOCK)
     if held is not None and held.is_held:
         return held
-    _give_up_earlier(run)
-    _lock_here(run)
-
+    locks = _locks_of(run)
+    _lock_here(run, locks)
     said: list[str] = []
 
     def tell(text: str) -> None:  # by the lock's own thread
@@ -43,33 +42,37 @@ def lock_unit(run: Run) -> HeldLock | None:
         for text in said:
             run.note(text)
 
-    run.closing.callback(keep)
-    lock = run.closing.enter_context(hold_lock(run.host, run.parameters.unit, holder_of(run), on_change=tell))
-    atexit.register(run.closing.close)
+    locks.callback(keep)
+    lock = locks.enter_context(hold_lock(run.host, run.parameters.unit, holder_of(run), on_change=tell))
     run.answers[LOCK] = lock
-    run.closing.callback(run.answers.pop, LOCK, None)  # a cell that is run again takes it again
+    locks.callback(run.answers.pop, LOCK, None)  # a cell that is run again takes it again
     if lock.left_over is not None:
         run.note(_taken_over(run, lock.left_over, f"on {run.alias}"))
     return lock
 
 
-def _give_up_earlier(run: Run) -> None:
-    """Free what an earlier run of this process holds: a notebook whose first cell is run again begins a new run."""
+def _locks_of(run: Run) -> ExitStack:
+    """What ends with the run or its process; an earlier run of this process gives up its own.
+
+    A notebook whose first cell is run again begins a new run, and the one before never ends.
+    """
     key = (run.alias, unit_name(run.parameters.unit))
-    earlier = _holding.get(key)
-    if earlier is not None and earlier is not run.closing:
+    earlier, locks = _holding.get(key), ExitStack()
+    if earlier is not None:
         earlier.close()
-    _holding[key] = run.closing
+    _holding[key] = run.closing.enter_context(locks)
+    atexit.register(run.closing.close)
+    return locks
 
 
-def _lock_here(run: Run) -> None:
+def _lock_here(run: Run, locks: ExitStack) -> None:
     """The lock of this machine, which holds between all its checkouts; a practice host is this run's own anyway."""
     if _LOCK_HERE in run.answers or run.host.settings.is_rehearsal:
         return
     unit = run.parameters.unit
-    left = run.closing.enter_context(hold_controller_lock(run.host.settings, unit, holder_of(run)))
+    left = locks.enter_context(hold_controller_lock(run.host.settings, unit, holder_of(run)))
     run.answers[_LOCK_HERE] = True
-    run.closing.callback(run.answers.pop, _LOCK_HERE, None)
+    locks.callback(run.answers.pop, _LOCK_HERE, None)
     if left is not None:
         run.note(_taken_over(run, left, "on this machine"))
 
