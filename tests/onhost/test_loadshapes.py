@@ -42,6 +42,19 @@ def test_a_stall_is_seen_by_every_request_that_was_due():
     assert lines["level"][0]["concurrency"] >= 15
 
 
+@pytest.mark.slow
+def test_two_seconds_of_twenty_are_in_p99_of_an_open_loop_only():
+    """A server that stands still for 2 s of 20 s: p99 is about 2 s in an open loop, and hidden in a closed one."""
+    stall = {"stall_at_s": 8.0, "stall_s": 2.0, "ttft_ms": 50, "itl_ms": 10}
+    found = {}
+    for name, shape in {"open": {"arrival": "constant", "rate": 10}, "closed": {"concurrency": 1}}.items():
+        with truth_server(**stall) as port:
+            lines = run(port, levels=[{**shape, "duration_s": 20}], warmup=0, deadline_s=60)
+        found[name] = p99([request["ttft_ms"] for request in lines["request"]])
+    assert 1800 < found["open"] < 2300
+    assert found["closed"] < 500
+
+
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
