@@ -15,10 +15,10 @@ from opslib.domain.host import Host, HostSettings
 from opslib.domain.sudoers import PROGRAMS, allowances, sudoers_text
 from opslib.errors import BadParameter, PrivilegeRefused
 from opslib.workflow.install import apply_plan, plan_install, undo
-from opslib.workflow.launch import stop_unit
 from tests.conftest import opened
 from tests.rig.scenario import scenario_host
 from tests.rig.skip import or_skip
+from tests.workflow.test_lifecycle_hosts import hurry
 
 SETTINGS = HostSettings(alias="gpu-a", address="192.0.2.1", user="ops")
 PATHS = {program: f"/usr/bin/{program}" for program in PROGRAMS}
@@ -95,6 +95,7 @@ def listed() -> Iterator[tuple[HostSettings, HostSettings]]:
         root = ops.model_copy(update={"user": "root"})
         with opened(root) as host:
             install_file(host, ops)
+        hurry(root)
         yield ops.model_copy(update={"user": "deploy", "sudo": "listed"}), root
 
 
@@ -115,7 +116,7 @@ def install_file(host: Host, ops: HostSettings) -> None:
 
 @pytest.mark.realhost
 def test_the_file_is_enough_for_a_deploy(listed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A login with exactly this file deploys, crashes, is remedied and serves; then it undoes a change and stops it."""
+    """A login with exactly this file deploys, crashes, is remedied and serves; then it undoes, rolls back and stops."""
     settings, _ = listed
     fields = settings.model_dump(exclude={"alias"}, exclude_none=True, exclude_defaults=True)
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
@@ -129,7 +130,9 @@ def test_the_file_is_enough_for_a_deploy(listed, tmp_path: Path, monkeypatch: py
         )
         report = apply_plan(host, changed)
         assert (report.state, all(step.state == "ok" for step in undo(host, report))) == ("ok", True), report
-        assert stop_unit(host, UNIT).active_state == "inactive"
+    assert call(["rollback", "listed", UNIT, "--yes", "--runs-dir", str(tmp_path / "runs")]) == 0
+    assert call(["status", "listed", UNIT]) == 0
+    assert call(["stop", "listed", UNIT, "--yes"]) == 0
 
 
 FORBIDDEN = (

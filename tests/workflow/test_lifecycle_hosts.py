@@ -147,6 +147,56 @@ def test_service_comes_back_first(settings, opslib, tmp_path) -> None:
     assert opslib(f"rollback a {UNIT} --to 2001")[0] == 4
 
 
+ENGINE = """import http.server, sys
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        busy = self.path == "/metrics" and __import__("os").path.exists("/tmp/opslib-busy")
+        body = b"vllm:num_requests_running 1\\nvllm:num_requests_waiting 2\\n" if busy else b"vllm:num_requests_running 0\\n"
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[-1])), Answer).serve_forever()
+"""
+
+
+@pytest.fixture(scope="module")
+def own(debian) -> HostSettings:
+    """`ops` on a real Debian with its own systemd and a small engine of its own."""
+    assert debian.ssh("loginctl", "enable-linger", "ops").returncode == 0
+    plain = debian.ops_settings.model_dump(exclude={"sudo", "unit_dir", "state_dir", "scope"})
+    settings = HostSettings.model_validate({**plain, "scope": "user"})
+    text = "[Service]\nExecStart=/usr/bin/python3 /home/ops/vllm serve m --port 8123\nStartLimitBurst=2\n"
+    with opened(settings) as host:
+        host.write_file("/home/ops/vllm", ENGINE.encode(), mode=0o755)
+        assert apply_plan(host, plan_install(host, unit="vllm-own", unit_text=text)).state == "ok"
+    return settings
+
+
+@pytest.mark.realhost
+def test_a_life_in_the_logins_own_scope(own, debian, tmp_path, monkeypatch, capsys) -> None:
+    """Without any rights: start, a drain that finds requests and stops nothing, a failure's start limit cleared, stop."""
+    write_inventory(tmp_path, own, monkeypatch)
+
+    def run(words: str) -> tuple[int, str]:
+        return call(words.split()), "".join(capsys.readouterr())
+
+    assert run("start a vllm-own --yes")[0] == 0
+    debian.ssh("touch", "/tmp/opslib-busy")
+    code, told = run("drain a vllm-own --yes --deadline 1")
+    assert (code, "still 1 requests running, 2 waiting after 1 s" in told) == (1, True)
+    assert run("status a vllm-own")[0] == 0
+    assert run("drain a vllm-own --yes --deadline 1 --force")[0] == 1
+    debian.ssh("mv", "/home/ops/vllm", "/home/ops/moved")
+    assert run("start a vllm-own --yes")[0] == 2
+    debian.ssh("mv", "/home/ops/moved", "/home/ops/vllm")
+    code, told = run("start a vllm-own --yes")
+    assert (code, "reset-failed -- vllm-own.service" in told) == (0, True), told
+    code, told = run("restart a vllm-own --yes")
+    assert (code, "restart vllm-own.service" in told) == (0, True)
+    assert run("stop a vllm-own --yes")[0] == 0
+    assert run("lint a vllm-own")[0] == 1
+
+
 def test_an_unknown_unit_is_refused(opslib) -> None:
     """No verb does anything to a unit that systemd doesn't know."""
     for verb in ("start", "stop", "restart", "drain"):
