@@ -17,8 +17,8 @@ N_RESAMPLES = 2000
 _SEED = 20261129
 GATING = ("output_throughput", "ttft_ms.p50", "tpot_ms.p50")  # medians: a tail of a few dozen requests is chance
 TOLD = ("request_throughput", "ttft_ms.p99", "itl_ms.p99", "e2e_latency_ms.p50", "e2e_latency_ms.p99")
-_T_975 = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}  # Student's t, two-sided 95 %
-_T_LARGE = 2.0
+_T_995 = {4: 4.604, 5: 4.032, 6: 3.707, 7: 3.499, 8: 3.355, 9: 3.250, 10: 3.169}  # Student's t, two-sided 99 %
+_T_LARGE, _NORMAL = 2.9, 2.576
 
 
 class Subject(Value):
@@ -49,7 +49,7 @@ class Subject(Value):
 
 
 class FigureChange(Value):
-    """How one figure of one level moved: percent by which it is *worse*, with its 95 % interval (negative: better)."""
+    """How one figure of one level moved: percent by which it is *worse*, with its 99 % interval (negative: better)."""
 
     level: str
     figure: str
@@ -146,10 +146,11 @@ def _is_sound(level: BenchmarkLevel) -> bool:
 def worsening(
     old: Sequence[float], new: Sequence[float], *, is_more_better: bool
 ) -> tuple[float, float | None, float | None]:
-    """By how many percent the new repeats are worse than the old ones, and the 95 % interval (None below three each).
+    """By how many percent the new repeats are worse than the old ones, and the 99 % interval (None below three each).
 
-    Bootstrap over the repeats of both sides; since few repeats spread too little, deviations are widened to what
-    Student's t allows them (n - 1 in the variance, and the quantile of that many degrees of freedom).
+    99 %, since some six figures are looked at together. Bootstrap over the repeats of both sides; since few repeats
+    spread too little, deviations are widened to what Student's t allows them (n - 1 in the variance, and the quantile
+    of that many degrees of freedom).
     """
     sign = -1.0 if is_more_better else 1.0
     a, b = np.log(np.maximum(np.asarray(old, float), 1e-9)), np.log(np.maximum(np.asarray(new, float), 1e-9))
@@ -159,9 +160,9 @@ def worsening(
     rng = np.random.default_rng(_SEED)
     drawn = [rng.choice(side, (N_RESAMPLES, len(side))).mean(axis=1) for side in (a, b)]
     n = min(len(a), len(b))
-    widening = math.sqrt(n / (n - 1)) * _T_975.get(len(a) + len(b) - 2, _T_LARGE) / 1.96
+    widening = math.sqrt(n / (n - 1)) * _T_995.get(len(a) + len(b) - 2, _T_LARGE) / _NORMAL
     moved = sign * (centre + widening * (drawn[1] - drawn[0] - centre))
-    low, high = (float(value) for value in np.percentile(moved, [2.5, 97.5]))
+    low, high = (float(value) for value in np.percentile(moved, [0.5, 99.5]))
     return _percent(sign * centre), _percent(low), _percent(high)
 
 
