@@ -9,7 +9,8 @@ from opslib.domain.host import Host
 from opslib.domain.launch_events import LaunchEvent, UnitSeen
 from opslib.domain.steadiness import has_ended, is_healthy
 from opslib.errors import OpslibError
-from opslib.workflow.launch import parse_watch_line, pause, show_unit, utc_now, watch_arguments
+from opslib.workflow.launch import pause, show_unit, utc_now
+from opslib.workflow.watch_stream import parse_watch_line, watch_arguments
 
 _END_S = 5.0
 

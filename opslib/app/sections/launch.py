@@ -5,7 +5,7 @@ from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, waiting_section
 from opslib.app.sections.preflight import prove_preflight
 from opslib.app.watching import STATES, LaunchPanel, watch
-from opslib.domain.launch import LaunchState, LaunchStatus
+from opslib.domain.launch_status import LaunchState, LaunchStatus
 from opslib.domain.states import State
 from opslib.views.shown import Shown
 from opslib.workflow.launch import start_unit
@@ -64,6 +64,7 @@ def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:
         "crash": crash.model_dump(mode="json") if crash else None,
         "crash_seen_after_s": delay_s,
         "engine": panel.figures.model_dump(mode="json", exclude_defaults=True),
+        "phases": [span.model_dump(mode="json", exclude_none=True) for span in status.phases],
         "timeline": [{"at_s": round(at_s, 2), "seen": text} for at_s, text in panel.timeline],
     }
 
