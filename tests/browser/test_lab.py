@@ -2,9 +2,12 @@
 
 import json
 import re
+import time
 
 import pytest
 from playwright.sync_api import expect
+
+from opslib.records.seal import verify_record
 
 pytestmark = pytest.mark.browser
 
@@ -38,6 +41,17 @@ def test_record_by_hand_holds_no_live_part(deployed):
     assert not [output for output in outputs if output["output_type"] in ("error", "stream")]
     assert not [output for output in outputs if WIDGET in output["data"]]
     assert all("text/plain" in output["data"] for output in outputs)
+
+
+def test_record_by_hand_is_sealed_and_says_who_did_what(deployed):
+    """Saved after its outcome it is sealed by the server, and lists each section with who ran it in JupyterLab."""
+    deadline = time.monotonic() + 20
+    while not (deployed / "seal.json").is_file() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert verify_record(deployed).alterations == ()
+    record, named = sections(deployed)
+    assert {action["section"] for action in record["actions"]} == set(named)
+    assert {(action["by"], action["what"]) for action in record["actions"]} == {("JupyterLab", "ran")}
 
 
 def test_saved_file_without_a_kernel_shows_every_final_state(deployed, open_notebook):
@@ -94,6 +108,9 @@ def test_interrupt_and_the_way_on_after_a_crash(lab, open_notebook):
     book.answer("await confirm(run)", "Apply")
     for source in ("install(run)", "await launch(run)"):
         book.run(source)
+    book.run("install(run)")
+    expect(book.outputs("install(run)")).to_contain_text("was not run again: it succeeded in this record")
+    expect(book.outputs("install(run)")).to_contain_text('run.unfreeze("install")')
     book.outputs("await launch(run)").get_by_role("link", name="40-investigate-crash").click()
     expect(book.cell("# Parameters")).to_contain_text('unit = "vllm-minimax"')
     expect(book.page.locator(".jp-mod-current")).to_contain_text("next-40-investigate-crash.ipynb")
