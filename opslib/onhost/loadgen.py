@@ -14,29 +14,24 @@ Answers are only stamped while the clock runs; they are read after the level, so
 another.
 """
 
-import asyncio
 import contextlib
 import json
 import time
-from typing import IO, Any, Coroutine, Dict, List, Optional, Tuple, TypeVar
+from typing import Any, Dict, List, Optional
 
 from opslib.onhost.exchange import Exchange
 from opslib.onhost.loadgpu import GpuWatch
 from opslib.onhost.loadlevel import Level, Load, Refused, has_failed, read
-from opslib.onhost.loadlines import lines_of, merged, summary_of
-from opslib.onhost.loadserver import COUNTERS, GAUGES, ServerWatch, counted, read_metrics
-from opslib.onhost.loadshape import arrivals, doubling, rotated, stop_reason
-from opslib.onhost.loadsplit import MAX_CPU_SHARE, Child, limit_of, processes_needed, split
+from opslib.onhost.loadlines import summary_of
+from opslib.onhost.loadrun import Lines, print_line, run_on_loop, watched, work_of
+from opslib.onhost.loadshape import MAX_CPU_SHARE, arrivals, doubling, rotated, stop_reason
+from opslib.onhost.loadsplit import Child, limit_of, processes_needed, split
 
-PROGRESS_S = 0.5
 MAX_SPREAD_S = 1.0
 WARMUP_TOKENS = 16
 MAX_WARMUP = 256
 START_S = 0.5  # what several processes need to open their connections
 OPTIONAL_FIELDS = ("ignore_eos", "stream_options")
-
-_T = TypeVar("_T")
-_Lines = Tuple[List[Dict[str, Any]], Dict[str, Any]]
 
 
 def main(arguments: Dict[str, Any]) -> int:
@@ -44,14 +39,14 @@ def main(arguments: Dict[str, Any]) -> int:
     try:
         load = Load(arguments)
     except Refused as error:
-        _print({"type": "refused", "message": str(error)})
+        print_line({"type": "refused", "message": str(error)})
         return 0
-    _run(load, _prepare(load))
+    run_on_loop(load, _prepare(load))
     gpus = GpuWatch(load.options["gpus"]) if load.options["watches_gpus"] else None
     if gpus is not None:
         gpus.start()
     try:
-        _print(Sweep(load, gpus).run())
+        print_line(Sweep(load, gpus).run())
     finally:
         if gpus is not None:
             gpus.stop()
@@ -78,18 +73,19 @@ class Sweep:
                 break
             summaries.append(self._measure(shape, 0))
             reason = stop_reason(summaries, bounds) if bounds is not None else None
+        is_client_bound = bool(summaries) and summaries[-1]["client_cpu_share"] > MAX_CPU_SHARE
         for repeat in range(1, int(options["repeats"])):
             for shape in rotated(shapes[: len(summaries)], repeat):
                 if self.load.time_left():
                     self._measure(shape, repeat)
-        saturated = summaries[-2]["concurrency"] if reason is not None and len(summaries) > 1 else None
+        is_found = reason is not None and len(summaries) > 1 and not is_client_bound
         return {
             "type": "end",
             "model": self.load.inputs.model,
             "is_cut_short": not self.load.time_left(),
             "n_levels": len(shapes),
             "stop_reason": reason or "",
-            "saturation_concurrency": saturated,
+            "saturation_concurrency": summaries[-2]["concurrency"] if is_found else None,
             "lengths_by": self.load.inputs.exactness,
             "refused_fields": self.load.inputs.dropped,
         }
@@ -111,7 +107,7 @@ class Sweep:
         """One level, again with more processes where those were short of CPU and more may be had."""
         if shape.get("arrival"):
             shape = {**shape, "due": arrivals(shape, self.load.inputs.rng)}
-        _run(self.load, _warm_up(self.load, shape))
+        run_on_loop(self.load, _warm_up(self.load, shape))
         size = float(shape.get("concurrency") or shape.get("rate") or 1)
         if self.size:
             self.n_processes = processes_needed(self.n_processes, self.cpu_share, size / self.size, self.limit)
@@ -124,47 +120,25 @@ class Sweep:
         self.cpu_share, self.size = line["client_cpu_share"], size
         line.update({"number": shape["number"], "repeat": repeat})
         for request in requests:
-            _print(request)
-        _print(line)
+            print_line(request)
+        print_line(line)
         return summary_of(requests, line)
 
-    def _run_level(self, shape: Dict[str, Any], n_processes: int) -> _Lines:
+    def _run_level(self, shape: Dict[str, Any], n_processes: int) -> Lines:
         start_at = time.perf_counter() + START_S
         shares = split(shape, n_processes) if n_processes > 1 else []
-        children = [Child(_work_of(self.load, share, start_at)) for share in shares]
-        (requests, line), at, details = _run(self.load, _watched(self.load, shape, children, start_at))
+        children = [Child(work_of(self.load, share, start_at)) for share in shares]
+        (requests, line), at, details = run_on_loop(self.load, watched(self.load, shape, children, start_at))
         if self.gpus is not None:
             details["gpu_samples"] = self.gpus.samples(at, at + line["duration_s"])
         if shape.get("due") is not None:
             duration_s = max(shape["due"][-1] if shape["due"] else 0.0, 1e-9)
             rate = shape.get("rate") or len(shape["due"]) / duration_s
             details.update({"request_rate": rate, "arrival": shape["arrival"]})
+        wanted = len(shape["due"]) if shape.get("due") is not None else shape.get("n_requests") or 0
+        line["n_requests"] = max(line["n_requests"], wanted)  # what a process that died never sent
         own = {"input_tokens": shape["input_tokens"]} if isinstance(shape.get("input_tokens"), int) else {}
         return requests, {**line, **details, **own, "n_processes": n_processes}
-
-
-def _run(load: Load, work: "Coroutine[Any, Any, _T]") -> _T:
-    """Runs on uvloop where this Python has it, and leaves no task behind."""
-    loop = _new_loop(load.options["event_loop"])
-    asyncio.set_event_loop(loop)
-    try:
-        return loop.run_until_complete(work)
-    finally:
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        asyncio.set_event_loop(None)
-        loop.close()
-
-
-def _new_loop(name: str) -> asyncio.AbstractEventLoop:
-    if name != "asyncio":
-        with contextlib.suppress(Exception):  # one that was built for another Python fails in its own way
-            import uvloop  # type: ignore[import-not-found] # noqa: PLC0415 - vLLM brings it, others need not
-
-            return uvloop.new_event_loop()  # type: ignore[no-any-return]
-    return asyncio.new_event_loop()
 
 
 async def _prepare(load: Load) -> None:
@@ -211,106 +185,3 @@ async def _warm_up(load: Load, shape: Dict[str, Any]) -> None:
 
 
 _REFUSALS = ("http_400", "http_422")
-
-
-def _work_of(load: Load, share: Dict[str, Any], start_at: float) -> Any:
-    def work(out: IO[str]) -> None:
-        level = Level(load, share)
-
-        def tell(line: Dict[str, Any]) -> None:
-            out.write(json.dumps(line) + "\n")
-            out.flush()
-
-        _run(load, _with_progress(level, tell, start_at))
-        requests, line = lines_of(level)
-        for request in requests:
-            out.write(json.dumps(request) + "\n")
-        tell(line)
-
-    return work
-
-
-async def _watched(
-    load: Load, shape: Dict[str, Any], children: List[Child], start_at: float
-) -> Tuple[_Lines, float, Dict[str, Any]]:
-    """One run of a level, in this process or its children; its lines, when it began, what the server said meanwhile."""
-    before = await _counters(load)
-    watch = ServerWatch(lambda: load.get("/metrics"))
-    if before:
-        watch.start()
-    if children:
-        found = await _collected(children)
-        began_at = start_at
-    else:
-        level = Level(load, shape)
-        await _with_progress(level, _print, None)
-        found, began_at = lines_of(level), level.started_at
-    watch.stop()
-    after = await _counters(load)
-    await _cool_down(load)
-    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
-    details = {"server": counted(before, after), "server_samples": watch.samples(began_at), "event_loop": loop}
-    return found, began_at, details
-
-
-async def _with_progress(level: Level, tell: Any, start_at: Optional[float]) -> None:
-    running = asyncio.ensure_future(level.run(start_at))
-    while not running.done():
-        await asyncio.wait([running], timeout=PROGRESS_S)
-        level.end_stalled()
-        tell(level.progress())
-    running.result()
-
-
-async def _collected(children: List[Child]) -> _Lines:
-    """The lines of all children; their progress is told as one. A child that died brings none."""
-    loop = asyncio.get_running_loop()
-    latest: Dict[int, Dict[str, Any]] = {}
-
-    def gather(child: Child) -> List[Dict[str, Any]]:
-        kept: List[Dict[str, Any]] = []
-        for line in child.lines():
-            if line["type"] == "progress":
-                latest[child.process_id] = line
-            else:
-                kept.append(line)
-        return kept
-
-    waiting = [loop.run_in_executor(None, gather, child) for child in children]
-    is_open = True
-    while is_open:
-        _, open_ = await asyncio.wait(waiting, timeout=PROGRESS_S)
-        is_open = bool(open_)
-        if latest:
-            _print(_summed(list(latest.values())))
-    kept = [future.result() for future in waiting]
-    found = [(lines[:-1], lines[-1]) for lines in kept if lines and lines[-1]["type"] == "level"]
-    for child in children:
-        child.wait()
-    return merged(found)
-
-
-def _summed(lines: List[Dict[str, Any]]) -> Dict[str, Any]:
-    total = dict(lines[0])
-    for line in lines[1:]:
-        for name in ("concurrency", "n_requests", "n_done", "n_open", "n_errors", "n_chunks"):
-            total[name] += line[name]
-    return total
-
-
-async def _counters(load: Load) -> Dict[str, float]:
-    return read_metrics(await load.get("/metrics") or b"", COUNTERS)
-
-
-async def _cool_down(load: Load) -> None:
-    """Waits until the server is idle, where it tells, so that one level's rest is no part of the next."""
-    ends_at = time.perf_counter() + min(float(load.options["cooldown_s"]), load.time_left())
-    while time.perf_counter() < ends_at:
-        gauges = read_metrics(await load.get("/metrics") or b"", GAUGES)
-        if not gauges.get("running") and not gauges.get("waiting"):
-            return
-        await asyncio.sleep(0.1)
-
-
-def _print(line: Dict[str, Any]) -> None:
-    print(json.dumps(line, separators=(",", ":")), flush=True)

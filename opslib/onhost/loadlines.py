@@ -39,10 +39,10 @@ def merged(shares: List[Tuple[List[Line], Line]]) -> Tuple[List[Line], Line]:
         "type": "level",
         "concurrency": sum(line["concurrency"] for line in lines),
         "n_requests": sum(line["n_requests"] for line in lines),
-        "duration_s": max(line["duration_s"] for line in lines),
+        "duration_s": max((line["duration_s"] for line in lines), default=0.0),
         "error_messages": {kind: text for line in reversed(lines) for kind, text in line["error_messages"].items()},
-        "client_cpu_share": max(line["client_cpu_share"] for line in lines),
-        "loop_lag_p99_ms": max(line["loop_lag_p99_ms"] for line in lines),
+        "client_cpu_share": max((line["client_cpu_share"] for line in lines), default=0.0),
+        "loop_lag_p99_ms": max((line["loop_lag_p99_ms"] for line in lines), default=0.0),
     }
 
 
@@ -55,6 +55,7 @@ def summary_of(requests: List[Line], line: Line) -> Line:
     tpot = [(r["e2e_latency_ms"] - r["ttft_ms"]) / (n - 1) for r, n in zip(good, chunks) if r["ttft_ms"] and n > 1]
     return {
         "concurrency": line["concurrency"],
+        "client_cpu_share": line["client_cpu_share"],
         "error_share": 1 - len(good) / line["n_requests"] if line["n_requests"] else 0.0,
         "output_throughput": n_tokens / line["duration_s"] if line["duration_s"] else 0.0,
         "ttft_ms": _spread([request["ttft_ms"] for request in good if request["ttft_ms"] is not None]),

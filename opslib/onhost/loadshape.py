@@ -4,6 +4,7 @@ import random
 from typing import Any, Dict, List, Optional, Sequence
 
 MIN_GAIN = 1.05
+MAX_CPU_SHARE = 0.60  # beyond this a client is late at its own sockets
 MAX_ERROR_SHARE = 0.01
 
 
@@ -98,9 +99,12 @@ def rotated(levels: Sequence[Any], by: int) -> List[Any]:
 def stop_reason(levels: Sequence[Dict[str, Any]], bounds: Dict[str, Any]) -> Optional[str]:
     """Why a sweep needs no larger level: a bound is passed, or throughput stopped growing; None to go on.
 
-    A level is {concurrency, error_share, output_throughput, and ttft_ms, tpot_ms, e2e_latency_ms as {p50, p99}}.
+    A level is {concurrency, client_cpu_share, error_share, output_throughput, and ttft_ms, tpot_ms, e2e_latency_ms as
+    {p50, p99}}.
     """
     last = levels[-1]
+    if last["client_cpu_share"] > MAX_CPU_SHARE:
+        return "the client itself was the bottleneck at concurrency %d" % last["concurrency"]
     most = bounds.get("max_error_share", MAX_ERROR_SHARE)
     if last["error_share"] > most:
         return "%.0f%% of the requests failed at concurrency %d" % (100 * last["error_share"], last["concurrency"])

@@ -5,7 +5,8 @@ import os
 import warnings
 from typing import IO, Any, Callable, Dict, Iterator, List
 
-MAX_CPU_SHARE = 0.60  # beyond this a process is late at its own sockets
+from opslib.onhost.loadshape import MAX_CPU_SHARE
+
 AIMED_CPU_SHARE = 0.40
 MAX_PROCESSES = 8
 

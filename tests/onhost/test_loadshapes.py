@@ -151,10 +151,11 @@ def test_a_sweep_ends_at_its_bound(port):
 def test_a_sweep_ends_where_throughput_stops_growing():
     """Under 5 % more tokens while ttft grows is saturation; errors beyond 1 % end it too; growth goes on."""
 
-    def level(concurrency, throughput, ttft, errors=0.0):
+    def level(concurrency, throughput, ttft, errors=0.0, cpu=0.1):
         spread = {"p50": ttft, "p99": ttft}
         return {
             "concurrency": concurrency,
+            "client_cpu_share": cpu,
             "error_share": errors,
             "output_throughput": throughput,
             "ttft_ms": spread,
@@ -165,13 +166,17 @@ def test_a_sweep_ends_where_throughput_stops_growing():
     assert stop_reason([level(1, 100, 10), level(2, 190, 11)], {}) is None
     assert "grew by 2%" in stop_reason([level(4, 100, 10), level(8, 102, 20)], {})
     assert stop_reason([level(4, 100, 10), level(8, 102, 9)], {}) is None
+    assert "the client itself" in stop_reason([level(8, 102, 20, cpu=0.7)], {})
     assert "12% of the requests failed" in stop_reason([level(4, 100, 10, errors=0.12)], {})
 
 
-def test_a_load_is_split_over_processes(port):
-    """Two processes that share a level send all of its requests once, and their lines are one level's."""
+def test_a_load_is_split_over_processes():
+    """Two processes that share a level send all of its requests once, none alike, and their lines are one level's."""
     levels = [6, {"arrival": "constant", "rate": 30, "n_requests": 9}]
-    lines = run(port, levels=levels, n_requests=[12, 9], min_processes=2, max_processes=2, deadline_s=20)
+    with truth_server(keep_bodies=True) as port:
+        lines = run(port, levels=levels, n_requests=[12, 9], min_processes=2, max_processes=2, deadline_s=20)
+        prompts = [body["prompt"] for body in truth_of(port)["bodies"]]
+    assert len(set(prompts)) == len(prompts)
     closed, due = lines["level"]
     assert (closed["concurrency"], closed["n_requests"], closed["n_processes"]) == (6, 12, 2)
     assert (due["n_requests"], due["n_processes"]) == (9, 2)
