@@ -24,7 +24,7 @@ from opslib.domain.launch_events import (
 from opslib.domain.launch_record import LaunchUpdate, WatchHead
 from opslib.domain.launch_status import FINAL, LaunchState, LaunchStatus
 from opslib.domain.states import Value
-from opslib.errors import CouldNotFindOut, HostUnreachable, Refused, UnexpectedAnswer
+from opslib.errors import CouldNotFindOut, HostUnreachable, PrivilegeRefused, Refused, UnexpectedAnswer
 from opslib.workflow.facts import journal_sudo
 from opslib.workflow.watch_stream import read_events, watch_arguments
 
@@ -197,12 +197,25 @@ def find_journal_gap(host: Host, unit: str, cursor: str, *, at: datetime) -> Jou
     return None
 
 
+def watch_sudo(host: Host) -> bool:
+    """Whether the watch runs with sudo: where it may, to find the engine's API key and whose the port is.
+
+    Without it an engine that wants a key can't be asked for an answer, and says so; all else is seen.
+    """
+    if host.settings.sudo is not True:  # "listed" runs no program with sudo
+        return journal_sudo(host)
+    try:
+        return host.run(("true",), sudo=True).is_success or journal_sudo(host)
+    except PrivilegeRefused:
+        return journal_sudo(host)
+
+
 def _events(
     host: Host, arguments: dict[str, object], *, clock: Callable[[], datetime], deadline: datetime
 ) -> Iterator[LaunchEvent]:
     """The events of one connection; ends with LinkLost, or silently at the deadline."""
     try:
-        with host.stream_program("watch", arguments, sudo=journal_sudo(host)) as stream:
+        with host.stream_program("watch", arguments, sudo=watch_sudo(host)) as stream:
             yield from read_events(stream, clock=clock, deadline=deadline)
     except HostUnreachable as error:
         yield LinkLost(at=clock(), reason=error.message)

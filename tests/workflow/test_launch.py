@@ -8,7 +8,7 @@ import pytest
 
 from opslib.domain.facts.systemd import show_unit_command
 from opslib.domain.launch import LaunchState
-from opslib.errors import HostUnreachable, Refused
+from opslib.errors import HostUnreachable, PrivilegeRefused, Refused
 from opslib.workflow import launch
 from opslib.workflow.launch import Start, last_status, start_unit, stop_unit, watch_launch
 from tests.fakes import FakeHost, FakeStream, answered
@@ -163,3 +163,13 @@ def test_stop_asks_again():
     """Stopping returns what systemd says afterwards."""
     host = WatchedHost()
     assert stop_unit(host, "vllm").active_state == "inactive"
+
+
+@pytest.mark.parametrize(("settings", "is_root"), [({}, True), ({"sudo": "listed"}, False), ({"sudo": False}, False)])
+def test_the_watch_runs_with_sudo_where_it_may(settings, is_root):
+    """Only so the engine's key and the owner of the port can be seen; a login without sudo watches all the same."""
+    host = WatchedHost(**settings)
+    host.answers |= {("true",): "", ("id",): "ops adm"}
+    assert launch.watch_sudo(host) is is_root
+    host.answers[("true",)] = PrivilegeRefused("no")
+    assert launch.watch_sudo(host) is False
