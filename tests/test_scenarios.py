@@ -13,7 +13,8 @@ from opslib.rehearsal.scenarios import Scenario, list_scenarios, load_scenario
 
 PAGE = Path(__file__).parents[1] / "docs/scenarios.md"
 AT_ONCE = 3  # most of a scenario's time is waiting
-QUICK = {"concurrency_levels": [1, 4], "output_tokens": 16, "benchmark_repeats": 1}  # where the outcome is decided before the benchmark
+# where the outcome is decided before the benchmark
+QUICK = {"concurrency_levels": [1, 4], "output_tokens": 16, "benchmark_repeats": 1}
 
 
 def parameters_of(scenario: Scenario) -> dict[str, object]:
