@@ -56,8 +56,13 @@ def unit_text_for(
     wait_s: int = 300,
     environment: Mapping[str, str] | None = None,
     has_secrets: bool = False,
+    notify: Sequence[str] = (),
+    model_bytes: int = 0,
 ) -> str:
-    """The unit that the kit would install on this host for these flags, with its guard where there are GPUs."""
+    """The unit that the kit would install on this host for these flags, with its guard where there are GPUs.
+
+    `notify` and `model_bytes` as in `render_vllm_unit`.
+    """
     settings = host.settings
     guard = GuardSettings(
         python=settings.python, path=guard_path(host), required_free_gib=required_free_gib, wait_s=wait_s
@@ -71,6 +76,8 @@ def unit_text_for(
         guard=guard if gpus else None,
         environment={**settings.environment, **(environment or {})},
         environment_file=environment_path(host, unit) if has_secrets else None,
+        notify=notify,
+        model_bytes=model_bytes,
     )
 
 

@@ -10,7 +10,7 @@ from opslib.app.run import Run
 from opslib.cli.main import call
 from opslib.workflow.facts import gather_unit_status
 from tests.conftest import opened
-from tests.workflow.test_lifecycle_hosts import FLAGS, KINDS, hurry, install, served_host, write_inventory
+from tests.workflow.test_lifecycle_hosts import FLAGS, KINDS, hurry, install, served_host, use_inventory
 
 OLD, NEW = "vllm-old", "vllm-new"
 CELLS = ("identify", "preflight", "plan_unit", "confirm", "install", "replace", "launch", "bring_back", "outcome")
@@ -45,7 +45,7 @@ def test_the_old_unit_makes_room_and_comes_back_where_the_new_one_fails(kind, tm
     with served_host(kind, "sampler-oom") as settings:
         hurry(settings)
         install(settings, f"{FLAGS} --max-num-seqs 256", unit=OLD)
-        write_inventory(tmp_path, settings, monkeypatch)
+        use_inventory(tmp_path, settings, monkeypatch)
         assert call(["start", "a", OLD, "--yes"]) == 0
         failed = launch(monkeypatch, tmp_path / "runs", **given).results
         assert (failed["launch"].state, failed["replace"].state) == ("critical", "ok")

@@ -12,6 +12,7 @@ from opslib.domain.host import Host, HostSettings
 from opslib.rehearsal.server import start_rehearsal
 from opslib.workflow.install import apply_plan, plan_install, unit_text_for
 from tests.conftest import opened
+from tests.rig.inventory import write_inventory
 from tests.rig.scenario import scenario_host
 from tests.rig.skip import or_skip
 
@@ -43,14 +44,10 @@ def install(settings: HostSettings, flags: str, secret: str = "", *, unit: str =
         assert apply_plan(host, plan).state == "ok"
 
 
-def write_inventory(
-    directory: Path, settings: HostSettings, monkeypatch: pytest.MonkeyPatch, **changes: object
-) -> None:
-    """A hosts.toml that names the host `a`, and is found."""
-    fields = {**settings.model_dump(exclude={"alias"}, exclude_none=True, exclude_defaults=True), **changes}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if name != "is_rehearsal"]
-    (directory / "hosts.toml").write_text("[hosts.a]\n" + "\n".join(lines) + "\n")
-    monkeypatch.setenv("OPSLIB_HOSTS", str(directory / "hosts.toml"))
+def use_inventory(directory: Path, settings: HostSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hosts.toml that names the host `a`, no matter of which kind, and is found."""
+    path = write_inventory(directory / "hosts.toml", "a", settings.model_copy(update={"is_rehearsal": False}))
+    monkeypatch.setenv("OPSLIB_HOSTS", str(path))
 
 
 @contextmanager
@@ -84,7 +81,7 @@ def settings(request: pytest.FixtureRequest) -> Iterator[HostSettings]:
 @pytest.fixture
 def opslib(settings, tmp_path, monkeypatch, capsys):
     """A command line on the host `a`: the exit code, and the document where --json was given."""
-    write_inventory(tmp_path, settings, monkeypatch)
+    use_inventory(tmp_path, settings, monkeypatch)
 
     def run(words: str) -> tuple[int, dict]:
         code = call(words.split())
@@ -175,7 +172,7 @@ def own(debian) -> HostSettings:
 @pytest.mark.realhost
 def test_a_life_in_the_logins_own_scope(own, debian, tmp_path, monkeypatch, capsys) -> None:
     """Without any rights: start, a drain that finds requests and stops nothing, a failure's start limit cleared, stop."""
-    write_inventory(tmp_path, own, monkeypatch)
+    use_inventory(tmp_path, own, monkeypatch)
 
     def run(words: str) -> tuple[int, str]:
         return call(words.split()), "".join(capsys.readouterr())
