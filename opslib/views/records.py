@@ -55,9 +55,9 @@ def ending(entry: Mapping[str, Any]) -> str:
     'a/b: too large'
     """
     cause, cured_by = str(entry.get("cause") or ""), str(entry.get("cured_by") or "")
-    if cause and cured_by:
-        return f"{cause}, cured by {cured_by}"
     reason = " ".join(str(entry["outcome"]).split())
+    if cause and cured_by:
+        return f"{cause}, cured by {cured_by}{'' if entry.get('state') == 'ok' else f'; {reason}'}"
     if not cause:
         return reason
     return f"{cause}: {re.sub(rf'^.*{re.escape(cause)}(?: [(][a-z]+ confidence[)])?: ', '', reason)}"
