@@ -175,7 +175,7 @@ def _signals(status: LaunchStatus) -> list[tuple[str, str]]:
         ("elapsed", f"{status.elapsed_s:.1f} s"),
         *([("estimate", f"ready in about {status.eta_s:.0f} s")] if status.eta_s else []),
         *([("moves", status.movement.words)] if status.movement.words and not status.state.is_final else []),
-        *((("note", note) for note in (*status.notes, status.slow_words) if note)),
+        *(("note", note) for note in (*status.notes, status.slow_words) if note),
     ]
     return rows + [(f"GPU {gpu.index}", _memory(gpu)) for gpu in status.gpus if gpu.memory_used_bytes]
 
