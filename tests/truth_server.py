@@ -2,7 +2,8 @@
 
 `python truth_server.py '{"ttft_ms": 200, "itl_ms": 10}'` prints its port and ends with its standard input. Options:
 keep_bodies; tokens_per_word (gives it a /tokenize); api_key; certificate and key (PEM files: TLS); stall_at_s and
-stall_s (the whole server stands still once, counted from the first stream); prefix_cache_hits (per request); dies_after (so many answers).
+stall_s (the whole server stands still once, counted from the first stream); prefix_cache_hits (per request); dies_after (so many answers);
+every_third (the behaviour of every third stream).
 The request's model says how to behave: any name is good; see BEHAVIOURS for the others.
 """
 
@@ -104,6 +105,8 @@ class Truth(asyncio.Protocol):
         model = body["model"]
         if body.get("stream"):
             self.log["asked_at"].append(time.monotonic())
+            if "every_third" in self.options and len(self.log["asked_at"]) % 3 == 0:
+                model = self.options["every_third"]
         if "stall_at_s" in self.options and body.get("stream") and not self.log["started_at"]:
             self.log["started_at"] = at
             asyncio.get_running_loop().call_later(self.options["stall_at_s"], time.sleep, self.options["stall_s"])

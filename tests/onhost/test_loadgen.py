@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
+from opslib.domain.benchmark_samples import LevelRun, summarize
 from opslib.onhost import loadgen
 from opslib.onhost.loadserver import COUNTERS, counted, read_metrics
 from tests.truth import run, truth_of, truth_server
@@ -73,6 +74,19 @@ def test_faults_are_counted_by_class(port, model, kind, message):
     lines = run(port, model)
     assert {request["error"] for request in lines["request"]} == {kind}
     assert message in lines["level"][0]["error_messages"][kind]
+
+
+@pytest.mark.parametrize(("behaviour", "kind"), [("cut", "cut"), ("http-503", "http_503"), ("stall", "timeout")])
+def test_what_fails_leaves_the_others_right(behaviour, kind):
+    """Every third request fails in its way; the others keep their times and tokens, and the level its throughput."""
+    with truth_server(every_third=behaviour) as number:
+        lines = run(number, warmup=0, levels=[3], n_requests=12, request_timeout_s=2.0, deadline_s=30)
+    level = summarize([LevelRun(lines["level"][0], lines["request"])])
+    assert (level.n_requests, dict(level.errors)) == (12, {kind: 4})
+    assert (level.total_output_tokens, level.itl_ms.n, level.ttft_ms.n) == (8 * 8, 8 * 7, 8)
+    assert 39 < min(request["ttft_ms"] for request in lines["request"] if not request["error"]) < 80
+    assert 4 < level.itl_ms.mean < 40
+    assert not level.is_valid
 
 
 def test_without_usage_the_count_is_unknown(port):
