@@ -56,11 +56,15 @@ def live_figure(panels: Sequence[Panel]) -> go.Figure:
 
 def _trace(line: Line, panel: Panel) -> go.Scatter:
     symbols = ["circle-open" if hollow else "circle" for hollow in line.hollow] or "circle"
+    mode = "lines+markers" if line.has_points else "lines"
     return go.Scatter(
         x=list(line.xs),
         y=list(line.ys),
         name=line.name or panel.title,
-        mode="lines+markers" if line.has_points else "lines",
+        mode=f"{mode}+text" if line.name else mode,
+        text=[""] * (len(line.xs) - 1) + [line.name],  # at its end, where a legend would stand far away
+        textposition="top left",
+        textfont={"color": line.colour},
         cliponaxis=False,
         line={"color": line.colour, "width": 2, "dash": "dash" if line.is_dashed else "solid"},
         marker={"symbol": symbols, "size": 8},
@@ -148,7 +152,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
         _plot(axes, line)
     known = [value for line in panel.lines for value in line.ys]
     known += [mark.at for mark in panel.marks if mark.axis == "y"]
-    axes.set_ylim(bottom=0, top=1.12 * max([1e-9, *known]))
+    axes.set_ylim(bottom=0, top=1.12 * (max(known, default=0.0) or 1.0))
     for mark in panel.marks:
         draw = axes.axvline if mark.axis == "x" else axes.axhline
         draw(mark.at, color=MUTED, linestyle=":", linewidth=1)

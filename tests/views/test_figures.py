@@ -108,6 +108,12 @@ def test_the_static_figure_is_deterministic_and_searchable():
     assert len(svg) < 60_000
 
 
+def test_each_line_bears_its_name_at_its_end():
+    """Live, p50 and p99 are told apart without a legend; a panel of one line needs no name."""
+    texts = [trace.text[-1] for trace in live_figure(sweep_panels(LEVELS)).data]
+    assert texts == ["", "p50", "p99", "p50", "p99"]
+
+
 def test_a_level_that_is_not_valid_is_hollow():
     """A marked level shows in the figure."""
     assert live_figure(sweep_panels(LEVELS)).data[0].marker.symbol == ("circle", "circle", "circle-open")

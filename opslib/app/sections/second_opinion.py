@@ -8,6 +8,7 @@ from opslib.app.section import Answer, waiting_section
 from opslib.domain.benchmark import BenchmarkReport
 from opslib.domain.canary import CanaryReport
 from opslib.domain.states import State
+from opslib.errors import OpslibError
 from opslib.views.benchmark_clients import clients_panel
 from opslib.views.panels import answer_panel
 from opslib.workflow.bench_client import run_client
@@ -22,7 +23,13 @@ async def second_opinion(run: Run) -> Answer:
     if client == "none" or ours is None:
         summary = "no other client was asked (second_client)"
         return SectionResult(state=State.OK, summary=summary), answer_panel(run.alias, State.OK, summary)
-    theirs = await asyncio.to_thread(_measure, run, client)
+    try:
+        theirs = await asyncio.to_thread(_measure, run, client)
+    except OpslibError as error:  # ours stands without it
+        summary = f"no second opinion: {error.message}"
+        notes = [f"Next: {error.hint}"] if error.hint else []
+        shown = answer_panel(run.alias, State.WARNING, summary, notes=notes)
+        return SectionResult(state=State.WARNING, summary=summary), shown
     run.answers["second-opinion"] = theirs
     result = SectionResult(state=State.OK, summary=theirs.summary, value=theirs.model_dump(mode="json"))
     return result, clients_panel(run.alias, {"opslib": ours, client: theirs})
