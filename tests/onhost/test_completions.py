@@ -1,13 +1,12 @@
 """Reading streamed answers: what is a token, when it came, and what is no answer."""
 
 import json
-import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opslib.onhost.completions import body_of, error_message, prompt_of, read_completion, read_whole
+from opslib.onhost.completions import body_of, error_message, read_completion, read_whole
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -53,9 +52,10 @@ def test_text_that_decodes_to_nothing_still_counts():
     assert read_completion(streamed(empty, empty, USAGE)).stamps == (0.0, 1.0)
 
 
-def test_empty_choices_and_no_usage_are_no_tokens():
-    """An answer without any token is an error of its own class."""
+def test_empty_choices_are_no_tokens():
+    """An answer without any token is an error of its own class, whatever usage claims."""
     assert read_completion(streamed({"choices": []})).error[0] == "no_tokens"
+    assert read_completion(streamed({"choices": []}, USAGE)).error[0] == "no_tokens"
 
 
 def test_a_chunk_of_ten_megabytes_is_read():
@@ -89,8 +89,10 @@ def test_a_body_asks_for_true_counts_and_fixed_length():
     assert json.loads(body_of("/v1/completions", "m", "hi", 8, stream=False))["prompt"] == "hi"
 
 
-def test_prompts_differ_from_their_first_word():
-    """The nonce stands in front: two prompts with the same words share no prefix."""
-    first, second = (prompt_of(3, nonce, random.Random(1)) for nonce in ("1-a", "2-a"))
-    assert first.split()[0] != second.split()[0]
-    assert first.split()[1:] == second.split()[1:]
+def test_a_body_has_messages_as_given_and_leaves_out_what_is_refused():
+    """A chat of a file is sent as it is; to /v1/completions its texts go, and refused fields stay away."""
+    messages = [{"role": "system", "content": "short"}, {"role": "user", "content": "hi"}]
+    chat = json.loads(body_of("/v1/chat/completions", "m", messages, 8, stream=True, without=["ignore_eos"]))
+    assert chat["messages"] == messages
+    assert "ignore_eos" not in chat
+    assert json.loads(body_of("/v1/completions", "m", messages, 8, stream=True))["prompt"] == "short\nhi"
