@@ -1,6 +1,7 @@
 """`opslib watch`: what a unit is doing, live in the terminal, or played again from a record."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -47,7 +48,10 @@ def watch_command(host: str | None, unit: str | None, replay: Path | None, **opt
     as_json = bool(options.pop("as_json"))
     console = Console(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=True)
     title = str(replay) if replay else f"{host} {unit}"
-    screen = WatchScreen(title, level=options.pop("level"), search=options.pop("search"))
+    try:
+        screen = WatchScreen(title, level=options.pop("level"), search=options.pop("search"))
+    except re.error as error:
+        raise BadParameter(f"--grep is no regular expression: {error}") from error
     updates = _updates(console, host, unit, replay, options)
     is_live = console.is_terminal and not as_json and replay is None
     _tell(console, screen, updates, is_live=is_live)

@@ -146,5 +146,6 @@ def test_refusals(tmp_path, capsys):
     assert call(["watch", "--replay", str(tmp_path / "none")]) == 4
     assert call(["watch", "--replay", str(tmp_path)]) == 3
     assert call(["watch", "nowhere", "vllm"]) == 4
+    assert call(["watch", "--replay", str(tmp_path), "--grep", "("]) == 4
     told = capsys.readouterr().err
     assert "no events of a watch" in told
