@@ -118,6 +118,18 @@ def test_a_deploy_that_came_to_its_end_stays(run):
     assert (run.record.left, read_unit_text(run.host, UNIT)) == ("", NEW)
 
 
+def test_nothing_is_undone_that_the_record_could_not_tell_of(run, monkeypatch):
+    """On a full disk the unit stays: the record still says that it is installed, and that is true."""
+    change(run, NEW)
+    before = run.record.left
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    put_back(run)
+    monkeypatch.undo()
+    assert run.folder.read_record().left == before
+    assert read_unit_text(run.host, UNIT) == NEW
+    assert show_unit(run.host, UNIT).active_state == "active"
+
+
 def test_a_host_that_is_lost_is_said(run, monkeypatch):
     """Where nothing can be put back the record says why, and what is left stays to be said."""
     change(run, NEW)
