@@ -59,6 +59,7 @@ class FigureChange(Value):
     low_percent: float | None = None
     high_percent: float | None = None
     verdict: Verdict
+    reason: str = ""  # why it decides nothing, where the noise is not the reason
     is_gating: bool
 
 
@@ -120,9 +121,9 @@ def compare_figure(
     if not old or not new:
         return None
     change, low, high = worsening(old, new, is_more_better="throughput" in figure)
-    is_sound = _is_sound(before) and _is_sound(now)
+    reason = _unsound(before) or _unsound(now)
     verdict: Verdict = "inconclusive"
-    if is_sound and low is not None and high is not None:
+    if not reason and low is not None and high is not None:
         verdict = _verdict(change, low, high, threshold_percent)
     return FigureChange(
         level=now.name,
@@ -133,14 +134,18 @@ def compare_figure(
         low_percent=None if low is None else round(low, 2),
         high_percent=None if high is None else round(high, 2),
         verdict=verdict,
+        reason=reason,
         is_gating=figure in GATING,
     )
 
 
-def _is_sound(level: BenchmarkLevel) -> bool:
-    """Whether a level is about the service; a client that was only disturbed shows in the spread of its repeats."""
-    is_coarse = level.client_cpu_share > COARSE_CPU_SHARE or level.loop_lag_p99_ms > COARSE_LOOP_LAG_MS
-    return not is_coarse and level.error_share <= MAX_ERROR_SHARE
+def _unsound(level: BenchmarkLevel) -> str:
+    """Why a level is not about the service; a client that was only disturbed shows in the spread of its repeats."""
+    if level.error_share > MAX_ERROR_SHARE:
+        return f"{level.error_share:.0%} of the requests failed"
+    if level.client_cpu_share > COARSE_CPU_SHARE or level.loop_lag_p99_ms > COARSE_LOOP_LAG_MS:
+        return "the client, not the service, was measured"
+    return ""
 
 
 def worsening(
@@ -203,6 +208,9 @@ def _words(verdict: Verdict, changes: Sequence[FigureChange], threshold: float) 
     if not found:
         return "inconclusive: no figure that is compared"
     if verdict == "inconclusive":
+        unsound = next((change for change in found if change.reason), None)
+        if unsound is not None:
+            return f"inconclusive: {unsound.reason} at {unsound.level}"
         if any(change.low_percent is None for change in found):
             return f"inconclusive: an interval needs {MIN_REPEATS} repeats of valid levels on both sides"
         widest = max(found, key=lambda change: (change.high_percent or 0) - (change.low_percent or 0))

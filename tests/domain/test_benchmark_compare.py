@@ -66,10 +66,18 @@ def test_a_level_run_once_gives_its_own_figures():
     assert (change.before, change.now, change.verdict) == (55.0, 55.0, "inconclusive")
 
 
-@pytest.mark.parametrize("bad", [{"loop_lag_p99_ms": 60.0}, {"client_cpu_share": 0.95}, {"n_errors": 1}])
-def test_a_level_that_is_no_result_decides_nothing(bad):
-    """Where the client was measured instead of the service, or requests failed, the level gates nothing."""
-    assert compare_levels([level()], [slowed(20).model_copy(update=bad)]).verdict == "inconclusive"
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ({"loop_lag_p99_ms": 60.0}, "the client, not the service, was measured at concurrency 4"),
+        ({"client_cpu_share": 0.95}, "the client, not the service, was measured at concurrency 4"),
+        ({"n_errors": 1}, "12% of the requests failed at concurrency 4"),
+    ],
+)
+def test_a_level_that_is_no_result_decides_nothing(bad, words):
+    """Where the client was measured instead of the service, or requests failed, the level gates nothing, and says why."""
+    comparison = compare_levels([level()], [slowed(20).model_copy(update=bad)])
+    assert (comparison.verdict, comparison.summary) == ("inconclusive", f"inconclusive: {words}")
 
 
 def test_a_disturbed_client_still_decides():
