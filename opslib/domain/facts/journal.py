@@ -72,8 +72,8 @@ def journal_command(
 def newest_entry_command(unit: str = "") -> tuple[str, ...]:
     """Asks for the newest entry of a unit (of the whole journal without one), whose cursor marks "now".
 
-    To read a unit's entries on, the cursor must be one of its own: up to systemd 256 `--after-cursor` with an entry
-    that the filter doesn't match passes over the first one that it does (journalctl.c, sd_journal_next_skip).
+    To read a unit's entries on, the cursor must be one of its own: `--after-cursor` with an entry that the filter
+    doesn't match passes over the first one that it does (seen with systemd 252).
     """
     return (*_FORMAT, "--lines=1", *([f"--unit={unit_name(unit)}"] if unit else []))
 
