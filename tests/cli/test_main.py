@@ -40,7 +40,7 @@ def test_version(capsys):
     ("arguments", "sentence"),
     [
         (["rnu"], "no command 'rnu'; did you mean run?"),
-        (["frobnicate"], "no command 'frobnicate'; known: run, rehearse"),
+        (["frobnicate"], "no command 'frobnicate'; known: run, schedule, rehearse"),
         (["runs", "--runs-dir", "/no/such/place"], "'/no/such/place' does not exist"),
         (["run"], "Missing argument 'RUNBOOK'"),
         (["runs", "--limt", "3"], "No such option"),
