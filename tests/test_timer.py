@@ -95,7 +95,7 @@ LONG = ("90-deploy", "*:*:0/20", 6, 3)
 
 
 @pytest.mark.realhost
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("runbook", "calendar", "n", "failing"), [SHORT, pytest.param(*LONG, marks=pytest.mark.slow)])
 def test_a_timer_runs_a_deploy_by_itself(runbook, calendar, n, failing):
     """As many records as starts, one at a time, each with the exit state that the journal has; the failure is told once."""
@@ -106,7 +106,7 @@ def test_a_timer_runs_a_deploy_by_itself(runbook, calendar, n, failing):
             "/etc/opslib/deploy.yaml",
             text if runbook == "90-deploy" else re.sub(rf"(?m)^({LAUNCH_ONLY}).*\n", "", text),
         )
-        words = ["schedule", runbook, "--on-calendar", calendar, "-f", "/etc/opslib/deploy.yaml", "--timeout", "5min"]
+        words = ["schedule", runbook, "--on-calendar", calendar, "-f", "/etc/opslib/deploy.yaml", "--timeout", "10min"]
         shown = machine.opslib(*words)
         assert shown.returncode == 0, shown.stderr
         assert "nothing was written" in shown.stdout
@@ -118,7 +118,7 @@ def test_a_timer_runs_a_deploy_by_itself(runbook, calendar, n, failing):
         for number in range(n):
             if number == failing:
                 shard.rename(shard.with_suffix(".away"))
-            records = wait_for(machine, number + 1, 240)
+            records = wait_for(machine, number + 1, 600)
             if number == failing:
                 shard.with_suffix(".away").rename(shard)
         name = records[0]["runbook"].partition("-")[2] + f"-{ALIAS}-vllm-minimax"
@@ -133,7 +133,7 @@ def test_a_timer_runs_a_deploy_by_itself(runbook, calendar, n, failing):
         told = failures[0]["message"]
         machine.sh(f"systemctl stop {service}", 120)  # the next run may have begun
         assert re.search(r"(?m)^host: gpu-a, started on opslib-timer$", told)
-        assert re.search(r"(?m)^outcome: critical.*: .*(missing|shard)", told)
+        assert re.search(r"(?m)^outcome: critical.*: .*(missing|shard|crashed)", told)
         assert re.search(rf"(?m)^record: /var/lib/runs/{'[0-9TZ]+'}-gpu-a-vllm-minimax-{runbook}$", told)
 
 
