@@ -15,6 +15,8 @@ from opslib.hosts import open_host
 from opslib.records.pdf import find_chromium
 from opslib.records.seal import verify_record
 from opslib.rehearsal.server import start_rehearsal
+from opslib.workflow.install import RELOAD
+from opslib.workflow.launch import start_unit
 from tests.trust.canary import leaks
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -60,8 +62,8 @@ def told(tmp_path_factory):
         host = open_host(settings)
         text = UNIT.format(secret=HOSTS)
         host.write_file(f"{settings.unit_dir}/vllm-canary.service", text.encode(), sudo=True)
-        for words in (("daemon-reload",), ("start", "vllm-canary.service")):
-            host.run(("systemctl", *words), sudo=True)
+        host.run(RELOAD, sudo=True)
+        start_unit(host, "vllm-canary")
         host.close()
         fields = settings.model_dump(exclude={"alias"}, exclude_none=True, exclude_defaults=True)
         lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
