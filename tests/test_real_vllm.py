@@ -11,6 +11,7 @@ import pytest
 
 from opslib.app.headless import RunResult, run_headless
 from opslib.app.ledger import read_ledger
+from opslib.cli.main import call
 from opslib.domain.parameters import schema_of
 from tests.rig.inventory import write_inventory
 from tests.rig.real_vllm import MODEL_NAME, VERSION, RealVllmHost
@@ -113,6 +114,19 @@ def test_page_is_self_contained(deployed: tuple[RunResult, Sections]) -> None:
     assert "<script" not in page
     assert "data:image/png;base64," in page
     assert f"vLLM {VERSION}" in page
+
+
+def test_a_real_engine_is_drained_and_started_again(
+    deployed: tuple[RunResult, Sections], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the command line: its own figures say that it is idle, it stops, and a new invocation answers with its flags."""
+    assert call(["status", ALIAS, UNIT]) == 0
+    assert call(["drain", ALIAS, UNIT, "--yes"]) == 0
+    assert "no request was left" in capsys.readouterr().out
+    assert call(["start", ALIAS, UNIT, "--yes", "--json"]) == 0
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    names = ("ready", "new-invocation", "answering-process", "running-flags")
+    assert {check["name"]: check["state"] for check in checks} == dict.fromkeys(names, "ok")
 
 
 def test_engine_killed_while_measured_is_noticed(run: Runner, deployed: Any, real_vllm: RealVllmHost) -> None:
