@@ -76,7 +76,11 @@ def test_queries_answer_as_nvidia_smi_does(ledger, settings):
     )
     assert text == f"{uuid_of(1)}, {os.getpid()}, 2048, VLLM::Worker_TP1\n"
     assert answer(["--query-gpu=memory.used", "--format=csv", "-i", "1"], settings) == "memory.used [MiB]\n2048 MiB\n"
-    watched = ["--query-gpu=index,clocks.sm,clocks_throttle_reasons.active", "--format=csv,noheader,nounits", "--id=0,1"]
+    watched = [
+        "--query-gpu=index,clocks.sm,clocks_throttle_reasons.active",
+        "--format=csv,noheader,nounits",
+        "--id=0,1",
+    ]
     assert answer(watched, settings) == "0, 180, 0x0000000000000001\n1, 2400, 0x0000000000000000\n"
     assert answer(["-L"], settings).startswith(f"GPU 0: NVIDIA Test (UUID: {uuid_of(0)})\n")
     ledger.release()
