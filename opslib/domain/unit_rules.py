@@ -19,6 +19,7 @@ _SHELL = {"&&", "||", "|", ">", ">>", "<", "2>&1", "&"}
 _START_DEFAULT_S = 90.0  # DefaultTimeoutStartSec
 _LOOP_S = 600.0  # a large model needs minutes to crash: a shorter interval never sees the burst
 _MIN_NOFILE = 65536
+_ENOUGH_LINES = 100_000  # of one interval: a worker prints its traceback at once
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 Finder = Callable[[UnitFile], Iterator[str]]
@@ -147,9 +148,10 @@ def _no_assignment(unit: UnitFile) -> Iterator[str]:
 
 
 def _dropped_lines(unit: UnitFile) -> Iterator[str]:
-    value = unit.value("Service", "LogRateLimitIntervalSec")
-    if value is None or parse_time_span(value) != 0:
-        yield f"LogRateLimitIntervalSec={value}" if value else "no LogRateLimitIntervalSec="
+    """systemd hands 0 on as "not set" (src/core/unit.c, `unit_export_log_ratelimit_burst`): only a large burst helps."""
+    value = unit.value("Service", "LogRateLimitBurst") or ""
+    if not value.isdecimal() or int(value) < _ENOUGH_LINES:
+        yield f"LogRateLimitBurst={value}" if value else "no LogRateLimitBurst="
 
 
 def _hidden_output(unit: UnitFile) -> Iterator[str]:

@@ -75,7 +75,8 @@ def render_vllm_unit(
         "OOMPolicy=kill",  # a worker that the kernel killed takes the others with it: none holds a GPU alone
         "LimitNOFILE=1048576",
         "LimitMEMLOCK=infinity",
-        "LogRateLimitIntervalSec=0",
+        "LogRateLimitIntervalSec=1s",
+        "LogRateLimitBurst=1000000",  # 0 would not switch the limit off: systemd takes it as not set
         "",
         "[Install]",
         "WantedBy=multi-user.target",

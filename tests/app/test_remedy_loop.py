@@ -15,8 +15,8 @@ from opslib.app.sections.overall import identify, what_is_left
 from opslib.cli.main import call
 from opslib.domain.states import State
 from opslib.domain.unit_change import Change
-from opslib.rehearsal.scenarios import load_scenario
 from opslib.records.index import list_records
+from opslib.rehearsal.scenarios import load_scenario
 from opslib.workflow.install import read_unit_text
 
 UNIT = "vllm-minimax"
