@@ -148,7 +148,7 @@ def _no_assignment(unit: UnitFile) -> Iterator[str]:
 
 
 def _dropped_lines(unit: UnitFile) -> Iterator[str]:
-    """systemd hands 0 on as "not set" (src/core/unit.c, `unit_export_log_ratelimit_burst`): only a large burst helps."""
+    """Only a large burst helps: 0 is handed on as "not set" (src/core/unit.c, `unit_export_log_ratelimit_burst`)."""
     value = unit.value("Service", "LogRateLimitBurst") or ""
     if not value.isdecimal() or int(value) < _ENOUGH_LINES:
         yield f"LogRateLimitBurst={value}" if value else "no LogRateLimitBurst="
