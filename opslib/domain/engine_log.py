@@ -16,6 +16,7 @@ __all__ = [
     "list_phases",
     "parse_log_line",
     "phase_of",
+    "phase_patterns",
     "read_figures",
     "strip_colours",
 ]
@@ -46,6 +47,11 @@ def _phases() -> tuple[tuple[Phase, re.Pattern[str] | None, tuple[re.Pattern[str
 def list_phases() -> tuple[Phase, ...]:
     """All phases in order, from "starting" to "stopping"."""
     return tuple(phase for phase, _, _ in _phases())
+
+
+def phase_patterns() -> dict[str, tuple[str, ...]]:
+    """The patterns whose lines show a phase, by the phase's id."""
+    return {phase.id: (pattern.pattern,) if pattern else () for phase, pattern, _ in _phases()}
 
 
 def phase_of(text: str) -> Phase | None:

@@ -8,12 +8,28 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from opslib.domain.engine_log import LogLine, Phase, phase_of
+from opslib.domain.engine_log import LogLine, Phase, phase_of, phase_patterns
 from opslib.domain.states import Value
 
 WAITING, IMPORTING, WEIGHTS, SERVING, FIRST_TOKEN = "waiting_gpu", "importing", "weights", "serving", "first_token"
 STOPPING = "stopping"
 _BAR = re.compile(r"\b(?P<percent>\d{1,3})%[^\r]{0,80}?(?P<n>\d+)/(?P<total>\d+) \[")
+
+
+@cache
+def shim_table() -> dict[str, Any]:
+    """The phases up to serving as the notify shim reads them: titles with their patterns, and the pattern of a bar."""
+    text = resources.files("opslib.domain.data").joinpath("launch_phases.toml").read_text("utf-8")
+    lines = phase_patterns()
+    rows = [
+        {
+            "title": row["title"],
+            "patterns": [*row.get("begins", ()), *(line for name in row.get("from", ()) for line in lines[name])],
+        }
+        for row in tomllib.loads(text)["phase"]
+    ]
+    order = [row["title"] for row in rows].index(launch_phase(SERVING).title)
+    return {"bar": _BAR.pattern, "phases": [row for row in rows[: order + 1] if row["patterns"]]}
 
 
 class PhaseSpan(Value):

@@ -32,7 +32,8 @@ class Allowance(Value):
 def allowances(settings: HostSettings, units: Sequence[str], ports: Sequence[int]) -> tuple[Allowance, ...]:
     """Everything that the kit runs with sudo for these units and ports, on a host with these directories."""
     names = [unit_name(unit) for unit in units]
-    files = {f"{settings.unit_dir}/{name}": "0644" for name in names} | {f"{settings.state_dir}/gpu_guard.py": "0755"}
+    files = {f"{settings.unit_dir}/{name}": "0644" for name in names}
+    files |= {f"{settings.state_dir}/{program}.py": "0755" for program in ("gpu_guard", "notify_shim")}
     files |= {f"{settings.state_dir}/{name.removesuffix('.service')}.env": "0600" for name in names}
     rows: list[tuple[str, tuple[str, ...]]] = [("OPSLIB_UNITS", ("systemctl", "daemon-reload"))]
     for name in names:

@@ -121,9 +121,15 @@ def group_by_flag(words: Sequence[str]) -> list[list[str]]:
 
     >>> group_by_flag(["vllm", "serve", "/m", "--port", "8000", "--enforce-eager"])
     [['vllm', 'serve', '/m'], ['--port', '8000'], ['--enforce-eager']]
+
+    Flags of a program that runs the command behind `--` are none of the command's.
+
+    >>> group_by_flag(["shim.py", "--stall-s", "9", "--", "vllm", "serve", "--port", "8000"])[1:]
+    [['--port', '8000']]
     """
-    lines: list[list[str]] = [[]] if words else []
-    for word in words:
+    start = words.index("--") + 1 if "--" in words else 0
+    lines: list[list[str]] = [list(words[:start])] if words else []
+    for word in words[start:]:
         if re.match(r"-{1,2}[A-Za-z]", word) and lines[0]:
             lines.append([])
         lines[-1].append(word)

@@ -61,13 +61,18 @@ def render_vllm_unit(
         "StartLimitBurst=10",
         "",
         "[Service]",
-        *(["Type=notify", "NotifyAccess=all"] if notify else ["Type=exec"]),
+        *(
+            ["Type=notify", "NotifyAccess=main", f"SyslogIdentifier={vllm.rpartition('/')[2]}"]
+            if notify
+            else ["Type=exec"]
+        ),
         *([f"User={user}"] if user else []),
         *(f"Environment={quote_word(f'{name}={value}', is_command=False)}" for name, value in variables.items()),
         *([f"EnvironmentFile={environment_file}"] if environment_file else []),
         *([guard_line] if guard_line else []),
         render_exec_start([*notify, vllm, "serve", model_path, *flags]).rstrip("\n"),
-        "Restart=always",  # when its engine core is killed, vLLM ends with status 0: no failure to systemd
+        # When its engine core is killed, vLLM ends with status 0: no failure to systemd, but one to the shim.
+        "Restart=on-failure" if notify else "Restart=always",
         "RestartSec=5",
         f"TimeoutStartSec={start_s}",
         "TimeoutStopSec=60",

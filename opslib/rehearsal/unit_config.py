@@ -29,7 +29,8 @@ _HARMLESS = {
                 "OOMPolicy", "OOMScoreAdjust", "Nice", "UMask", "TasksMax", "MemoryMax", "MemoryHigh", "CPUWeight",
                 "CPUAffinity", "Delegate", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectSystem",
                 "ProtectHome", "ReadWritePaths", "RuntimeDirectory", "StateDirectory", "CacheDirectory",
-                "LogRateLimitIntervalSec", "LogRateLimitBurst", "Slice", "PassEnvironment", "UnsetEnvironment"},
+                "LogRateLimitIntervalSec", "LogRateLimitBurst", "Slice", "PassEnvironment", "UnsetEnvironment",
+                "NotifyAccess"},
     "Install": set(),
 }  # fmt: skip
 # What systemd 252 says of a value that it cannot read, by key.
@@ -50,6 +51,7 @@ _UNREADABLE = {
     "StartLimitBurst": "Failed to parse unsigned value, ignoring: {}",
 }
 _TYPES = {"simple", "exec", "oneshot"}
+_NOT_HERE = {("Type", "notify")}  # systemd's, not rehearsed: a unit that needs it is refused, not started otherwise
 _KILL_MODES = {"control-group", "process", "mixed", "none"}
 
 
@@ -165,6 +167,9 @@ def _assign(config: UnitConfig, where: Complaint, section: str, key: str, value:
         wording = _UNREADABLE.get(key, "Failed to parse value, ignoring: {}")
         config.warnings.append(Complaint(where.path, where.line, wording.format(value)))
         if key == "WorkingDirectory":
+            config.load_state = "bad-setting"
+        if (key, value) in _NOT_HERE:
+            config.warnings[-1] = Complaint(where.path, where.line, f"The practice host knows no {key}={value}", 3)
             config.load_state = "bad-setting"
 
 

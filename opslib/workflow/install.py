@@ -13,6 +13,7 @@ from opslib.domain.unit_file import unified_diff
 from opslib.domain.vllm_unit import GuardSettings, render_environment_file, render_vllm_unit
 from opslib.errors import Refused
 from opslib.workflow.facts import gather_identity, gather_unit_status
+from opslib.workflow.shim import shim_command, shim_path, shim_text
 
 RELOAD = ("systemctl", "daemon-reload")
 
@@ -56,12 +57,12 @@ def unit_text_for(
     wait_s: int = 300,
     environment: Mapping[str, str] | None = None,
     has_secrets: bool = False,
-    notify: Sequence[str] = (),
+    notify_stall_s: int | None = None,
     model_bytes: int = 0,
 ) -> str:
     """The unit that the kit would install on this host for these flags, with its guard where there are GPUs.
 
-    `notify` and `model_bytes` as in `render_vllm_unit`.
+    `notify_stall_s`: the notify shim runs the engine, and its start may stand still for so long; None: no shim.
     """
     settings = host.settings
     guard = GuardSettings(
@@ -76,7 +77,7 @@ def unit_text_for(
         guard=guard if gpus else None,
         environment={**settings.environment, **(environment or {})},
         environment_file=environment_path(host, unit) if has_secrets else None,
-        notify=notify,
+        notify=() if notify_stall_s is None else shim_command(host, stall_s=notify_stall_s),
         model_bytes=model_bytes,
     )
 
@@ -95,17 +96,22 @@ def read_unit_text(host: Host, unit: str) -> str | None:
 def plan_install(host: Host, *, unit: str, unit_text: str, secrets: Mapping[str, str] | None = None) -> Plan:
     """What has to change on the host so that `unit` reads `unit_text`; empty when it already does.
 
-    The GPU guard is part of it where the unit names it, and so is the file of the `secrets` (environment variables).
+    GPU guard and notify shim are part of it where the unit names them, and so is the file of the `secrets` (environment
+    variables).
     Raises Refused where the login's own units would end with its last session.
     """
     steps: list[Step] = []
     if host.settings.scope == "user":
         require_linger(host)
         steps += _directory_steps(host, host.settings.unit_dir)
-    if secrets or guard_path(host) in unit_text:
+    guard, shim = guard_path(host) in unit_text, shim_path(host) in unit_text
+    if secrets or guard or shim:
         steps += _directory_steps(host, host.settings.state_dir)
-    if guard_path(host) in unit_text:
-        steps += _guard_steps(host)
+    if guard:
+        content = files("opslib.onhost").joinpath("gpu_guard.py").read_text("utf-8")
+        steps += _program_steps(host, "the GPU guard", guard_path(host), content)
+    if shim:
+        steps += _program_steps(host, "the notify shim", shim_path(host), shim_text())
     if secrets:
         steps += _secret_steps(host, unit, secrets)
     written = plan_file(host, unit, unit_path(host, unit), unit_text)
@@ -158,18 +164,13 @@ def _secret_steps(host: Host, unit: str, secrets: Mapping[str, str]) -> list[Ste
     return [Step(title=f"write {path} ({', '.join(secrets)})", file=change, undo=_typed(host, ("rm", path)))]
 
 
-def _guard_steps(host: Host) -> list[Step]:
-    path = guard_path(host)
-    steps: list[Step] = []
-    content = files("opslib.onhost").joinpath("gpu_guard.py").read_text("utf-8")
+def _program_steps(host: Host, name: str, path: str, content: str) -> list[Step]:
     old = host.read_file(path, sudo=host.settings.has_sudo)
-    if old != content.encode():
-        before = None if old is None else old.decode("utf-8", "replace")
-        change = FileChange(path=path, content=content, mode=0o755, diff=unified_diff(before, content, path))
-        steps.append(
-            Step(title=f"write the GPU guard {path}", file=change, undo=_undo_words(host, path, is_new=old is None))
-        )
-    return steps
+    if old == content.encode():
+        return []
+    before = None if old is None else old.decode("utf-8", "replace")
+    change = FileChange(path=path, content=content, mode=0o755, diff=unified_diff(before, content, path))
+    return [Step(title=f"write {name} {path}", file=change, undo=_undo_words(host, path, is_new=old is None))]
 
 
 def _undo_words(host: Host, path: str, *, is_new: bool) -> str:

@@ -68,7 +68,7 @@ def test_a_start_that_reports_gets_time_by_the_models_size() -> None:
     text = render_vllm_unit(
         unit="a", vllm="/v", model_path="/m", flags=[], notify=["/usr/bin/python3", "/n.py"], model_bytes=215 * 10**9
     )
-    assert "Type=notify\nNotifyAccess=all\n" in text
+    assert "Type=notify\nNotifyAccess=main\n" in text
     assert "ExecStart=/usr/bin/python3 /n.py /v serve /m\n" in text
     small, large = (start_timeout_s(0, model_bytes=size, is_notify=True) for size in (10**9, 10**12))
     assert large > small > start_timeout_s(0)

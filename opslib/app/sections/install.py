@@ -61,6 +61,8 @@ def unit_for(run: Run) -> tuple[str, dict[str, str]]:
     parameters = run.parameters
     secrets = {name: resolve_reference(value) for name, value in parameters.environment.items() if is_reference(value)}
     plain = {name: value for name, value in parameters.environment.items() if name not in secrets}
+    if parameters.notify and run.host.settings.is_rehearsal:
+        raise BadParameter("notify: the practice host's systemd knows no Type=notify; a real host's does")
     text = unit_text_for(
         run.host,
         unit=parameters.unit,
@@ -71,6 +73,7 @@ def unit_for(run: Run) -> tuple[str, dict[str, str]]:
         wait_s=parameters.gpu_wait_s,
         environment=plain,
         has_secrets=bool(secrets),
+        notify_stall_s=parameters.stall_s if parameters.notify else None,
     )
     return text, secrets
 
@@ -92,7 +95,7 @@ def plan_facts(plan: Plan) -> dict[str, object]:
 def shown_diff(plan: Plan) -> str:
     """The plan's diffs for reading: a program that is new on the host is named, not quoted."""
     diffs = [
-        f"+++ {step.file.path}\n(new: the GPU guard of this kit, {len(step.file.content.splitlines())} lines)"
+        f"+++ {step.file.path}\n(new: a program of this kit, {len(step.file.content.splitlines())} lines)"
         if step.file.path.endswith(".py") and step.file.diff.startswith("--- /dev/null")
         else step.file.diff
         for step in plan.steps
