@@ -9,8 +9,13 @@ T = TypeVar("T")
 _END = object()
 
 
-async def iterate(source: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
-    """The items of the blocking iterator `source()`, each as it comes; an interrupt closes it at its next item."""
+async def iterate(
+    source: Callable[[], Iterator[T]], *, stopped: "asyncio.Future[None] | None" = None
+) -> AsyncIterator[T]:
+    """The items of the blocking iterator `source()`, each as it comes, until `stopped` is settled.
+
+    Stopped or interrupted, the iterator is closed at its next item.
+    """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[object] = asyncio.Queue()
     is_cancelled = threading.Event()
@@ -18,12 +23,15 @@ async def iterate(source: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
     def put(item: object) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, item)
 
+    if stopped is not None:
+        stopped.add_done_callback(lambda _: queue.put_nowait(_END))
     threading.Thread(target=_pump, args=(source, put, is_cancelled), name="opslib-live", daemon=True).start()
     try:
         while (item := await queue.get()) is not _END:
             if isinstance(item, BaseException):
                 raise item
             yield item  # type: ignore[misc]
+            await asyncio.sleep(0)  # a burst lets buttons through
     finally:
         is_cancelled.set()
 

@@ -10,6 +10,7 @@ from opslib.app.launch_history import read_durations
 from opslib.domain.launch_events import Aborted, event_document
 from opslib.domain.launch_record import LaunchUpdate, WatchHead, replay_watch
 from opslib.domain.launch_status import FINAL, LaunchState
+from opslib.domain.launch_story import LaunchStory
 from opslib.errors import CouldNotFindOut, UnknownName
 from opslib.records.watch_file import WatchFile, read_watch_file, watch_files
 from opslib.workflow.launch import watch_launch
@@ -92,3 +93,16 @@ def replay_unit(path: Path) -> Iterator[tuple[WatchHead, LaunchUpdate]]:
             yield update
     if not n_read:
         raise CouldNotFindOut(f"{path} holds no events of a watch")
+
+
+def replay_stories(path: Path) -> list[tuple[WatchHead, LaunchStory]]:
+    """Each watch of a record (or of one event file) as a story that is told to its last event.
+
+    Raises what `replay_unit` raises.
+    """
+    stories: list[tuple[WatchHead, LaunchStory]] = []
+    for head, update in replay_unit(path):
+        if not stories or stories[-1][0] is not head:
+            stories.append((head, LaunchStory()))
+        stories[-1][1].take(update)
+    return stories

@@ -16,7 +16,7 @@ from opslib.app.unit_watch import replay_unit, watch_unit
 from opslib.cli.showing import show
 from opslib.cli.watch_screen import LEVELS, WatchScreen, headline
 from opslib.domain.launch_record import LaunchUpdate
-from opslib.domain.launch_status import LaunchState, LaunchStatus
+from opslib.domain.launch_status import ABORT_WORDS, LaunchState, LaunchStatus
 from opslib.domain.states import State
 from opslib.errors import BadParameter
 
@@ -101,9 +101,7 @@ def _tell(console: Console, screen: WatchScreen, updates: Iterator[LaunchUpdate]
     except KeyboardInterrupt:
         if screen.status is None:
             raise
-        screen.status = screen.status.model_copy(
-            update={"state": LaunchState.ABORTED, "reason": "the operator ended the watch; the unit goes on"}
-        )
+        screen.status = screen.status.model_copy(update={"state": LaunchState.ABORTED, "reason": ABORT_WORDS})
         show(file=sys.stderr)
         console.print(headline("", screen.status))
 

@@ -32,6 +32,7 @@ from opslib.domain.launch_events import (
 from opslib.domain.launch_phases import FIRST_TOKEN, IMPORTING, SERVING, STOPPING, WAITING, PhaseTrack, launch_phase
 from opslib.domain.launch_signs import Sign, failure_words, sign_of, unit_sign
 from opslib.domain.launch_status import (
+    ABORT_WORDS,
     FINAL,
     Crash,
     LaunchChange,
@@ -122,7 +123,7 @@ class LaunchTracker:
                     LaunchState.TIMED_OUT, self.status.stalled_words if is_stalled else self.status.last_seen_words
                 )
             case Aborted():
-                self._become(LaunchState.ABORTED, event.reason or "the operator ended the watch; the unit goes on")
+                self._become(LaunchState.ABORTED, event.reason or ABORT_WORDS)
             case ProblemSeen() | JournalGap():
                 self._note(event.text)
             case _:

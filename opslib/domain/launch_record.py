@@ -7,8 +7,8 @@ from typing import Any
 from opslib.domain.facts.restart_budget import RestartBudget
 from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.launch import LaunchTracker
-from opslib.domain.launch_events import LaunchEvent, parse_event
-from opslib.domain.launch_status import FINAL, LaunchChange, LaunchState, LaunchStatus
+from opslib.domain.launch_events import Aborted, LaunchEvent, parse_event
+from opslib.domain.launch_status import ABORT_WORDS, FINAL, LaunchChange, LaunchState, LaunchStatus, status_changes
 from opslib.domain.states import Value
 
 
@@ -59,6 +59,15 @@ def replay_watch(documents: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Watch
         elif head and tracker and (event := parse_event(document)):
             changes = tracker.feed(event)
             yield head, LaunchUpdate(event=event, changes=changes, status=tracker.status)
+
+
+def abort_watch(status: LaunchStatus, event: Aborted) -> LaunchUpdate:
+    """The last update of a watch that its operator ends, as a tracker that was fed the event would give it."""
+    at = max(event.at, status.at)
+    after = status.model_copy(
+        update={"at": at, "state": LaunchState.ABORTED, "reason": event.reason or ABORT_WORDS, "eta_s": None}
+    )
+    return LaunchUpdate(event=event, changes=status_changes(status, after), status=after)
 
 
 def _head(document: Mapping[str, Any]) -> WatchHead | None:

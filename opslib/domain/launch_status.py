@@ -10,6 +10,7 @@ from opslib.domain.launch_movement import Movement
 from opslib.domain.launch_phases import PhaseSpan
 from opslib.domain.states import Value
 
+ABORT_WORDS = "the operator ended the watch; the unit goes on"
 _SLOW_AFTER_S = 60.0  # without a line, before it is said that it moves
 
 

@@ -5,8 +5,6 @@ import re
 
 import pytest
 
-from opslib.domain.states import State
-from opslib.views.launch import launch_panel
 from opslib.views.panels import diff_html, next_runbook, quote
 from opslib.views.parameters import field_note, form_status
 from opslib.views.records import records_table
@@ -36,18 +34,6 @@ def test_diff_keeps_its_marks():
     """Added and removed lines are told by their mark where colours are lost."""
     diff = "--- a\n+++ b\n@@ -1 +1 @@\n-old\n+new\n same"
     assert stripped(diff_html(diff)) == diff + "\n"
-
-
-@pytest.mark.parametrize(
-    ("state", "label"), [(State.UNKNOWN, "… starting"), (State.OK, "✓ ok"), (State.CRITICAL, "✗ critical")]
-)
-def test_launch_that_goes_on_is_starting(state, label):
-    """No launch ends unknown: as long as it goes on it is *starting*, in both forms."""
-    panel = launch_panel(
-        "gpu-a", state, "vllm-b", signals=[("/health", "closed")], percent=None, timeline=[], journal=[]
-    )
-    assert panel.text.startswith(f"{label}  gpu-a: vllm-b")
-    assert label in stripped(panel.html)
 
 
 def test_way_on_has_link_and_command():

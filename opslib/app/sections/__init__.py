@@ -18,6 +18,7 @@ from opslib.app.sections.review import (
     draft_incident,
     review,
     reviewed_frame,
+    show_launch,
     show_timeline,
     told_frame,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "reviewed_frame",
     "second_opinion",
     "shards_by_state",
+    "show_launch",
     "show_timeline",
     "show_unit",
     "told_frame",

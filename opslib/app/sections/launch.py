@@ -4,9 +4,11 @@ from opslib.app.locking import require_lock
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, waiting_section
 from opslib.app.sections.preflight import prove_preflight
-from opslib.app.watching import STATES, LaunchPanel, watch
+from opslib.app.watching import LaunchPanel, watch
 from opslib.domain.launch_status import LaunchState, LaunchStatus
 from opslib.domain.states import State
+from opslib.errors import CouldNotFindOut
+from opslib.views.launch import STATES
 from opslib.views.shown import Shown
 from opslib.workflow.launch import start_unit
 from opslib.workflow.snapshot import take_snapshot
@@ -38,6 +40,7 @@ async def launch_once(run: Run, section: str) -> Answer:
         value=facts,
         is_headline=status.state is LaunchState.READY,
         is_final=not _may_be_cured(run, status),
+        exit_code=CouldNotFindOut.exit_code if status.state is LaunchState.ABORTED else None,
     )
     return result, Shown.nothing()  # the panel is the answer
 
@@ -65,7 +68,7 @@ def launch_facts(status: LaunchStatus, panel: LaunchPanel) -> dict[str, object]:
         "crash_seen_after_s": delay_s,
         "engine": panel.figures.model_dump(mode="json", exclude_defaults=True),
         "phases": [span.model_dump(mode="json", exclude_none=True) for span in status.phases],
-        "timeline": [{"at_s": round(at_s, 2), "seen": text} for at_s, text in panel.timeline],
+        "timeline": [{"at_s": round(mark.at_s, 2), "seen": mark.text} for mark in panel.timeline],
     }
 
 

@@ -9,12 +9,15 @@ from opslib.app.records import REVIEW, diff_frame, incident_frame, read_runs, ti
 from opslib.app.reviewing import document_of, facts_of, records_frame, select_records
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
+from opslib.app.unit_watch import replay_stories
 from opslib.domain.run_diff import RunDiff, diff_runs
 from opslib.domain.run_incident import Incident, incident
 from opslib.domain.run_timeline import Timeline, timeline
 from opslib.domain.states import State
 from opslib.records.index import RecordEntry
+from opslib.records.watch_file import watch_files
 from opslib.views.incident import incident_panel
+from opslib.views.launch import launch_panel
 from opslib.views.records import records_table
 from opslib.views.run_diff import diff_panel
 from opslib.views.shown import Shown
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 SUMMARY = "records reviewed, newest first"
 
 _NO_TICKET = "no `ticket` is given: a post-mortem is drafted for one"
+_NO_LAUNCH = "no record that is listed holds a watched launch"
 _NO_PAIR = "no two of these records are of the same runbook, host and unit"
 
 
@@ -75,6 +79,22 @@ def draft_incident(run: Run) -> Answer:
     panel = incident_panel(found, _links(run))
     run.folder.write_text("incident.md", incident_panel(found).text)
     return SectionResult(state=State.OK, summary=SUMMARY, value=found.model_dump(mode="json")), panel
+
+
+def show_launch(run: Run, record: str = "") -> Shown:
+    """The launches of a record as their cells showed them last, drawn from its event files; the newest with any.
+
+    Raises UnknownName where there is no such record, CouldNotFindOut where it holds no watch.
+    """
+    runs_dir = run.folder.path.parent
+    names = [record] if record else [entry.name for entry in _runs_listed(run)]
+    name = next((name for name in names if record or watch_files(runs_dir / name)), "")
+    if not name:
+        return Shown(note(_NO_LAUNCH), _NO_LAUNCH)
+    panels = [
+        launch_panel(head.host, head.unit, story, is_over=True) for head, story in replay_stories(runs_dir / name)
+    ]
+    return Shown("<hr>".join(panel.html for panel in panels), "\n\n".join(panel.text for panel in panels))
 
 
 def reviewed_frame(run: Run) -> "pd.DataFrame":

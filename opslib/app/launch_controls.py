@@ -1,0 +1,127 @@
+"""What an operator can do while a launch is watched: choose and keep journal lines, stop the unit, watch no more."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from opslib.app.run import Run
+from opslib.app.screen import Live, Screen
+from opslib.domain.launch_story import LEVELS
+from opslib.errors import OpslibError
+from opslib.records.watch_file import read_watch_file
+from opslib.views.shown import Shown
+from opslib.views.theme import note
+from opslib.workflow.lifecycle import stop
+
+_ASKED = "Stop unit, Abort watching and Keep last journal are buttons here while the launch is watched."
+_NONE_PRESSED = "No button was pressed during this watch."
+_KEPT_FIELDS = ("realtime_at", "identifier", "pid", "message")
+
+
+class LaunchControls:
+    """Buttons under a launch's panel while its cell waits; what they did stays in the file as sentences.
+
+    `aborted` is settled when the operator wants to watch no more. Headless there are none.
+    """
+
+    def __init__(self, run: Run, section: str, *, on_choose: Callable[..., None]) -> None:
+        self.aborted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._run = run
+        self._section = section
+        self._on_choose = on_choose
+        self._loop = asyncio.get_running_loop()
+        self._screen = Screen()
+        self._widget: Any = None
+        self._told: list[str] = []
+        self._works: list[asyncio.Task[None]] = []
+
+    def show(self) -> None:
+        """Show them, once."""
+        if self._widget is not None or self._run.is_headless:
+            return
+        from ipywidgets import HTML, Button, Dropdown, HBox, Text, VBox  # noqa: PLC0415 - only where somebody looks
+
+        level = Dropdown(options=list(LEVELS), value="DEBUG", description="Journal", layout={"width": "210px"})
+        search = Text(placeholder="search the journal", layout={"width": "230px"})
+        self._says = HTML()
+        buttons = []
+        for name, act, style in (
+            ("Stop unit", self._stop, "danger"),
+            ("Abort watching", self._abort, ""),
+            ("Keep last journal", self._keep, ""),
+        ):
+            button = Button(description=name, button_style=style)
+            button.on_click(self._on_loop(act, button))
+            buttons.append(button)
+        for field in (level, search):
+            field.observe(
+                lambda _: self._loop.call_soon_threadsafe(self._choose, level.value, search.value), names="value"
+            )
+        self._widget = VBox([HBox([*buttons, level, search], layout={"flex_flow": "row wrap"}), self._says])
+        self._screen.paint(Live(self._widget, _ASKED))
+
+    async def close(self) -> None:
+        """Wait for what was begun, and leave in place of the buttons what they did."""
+        if self._works:
+            await asyncio.gather(*self._works)
+        if self._widget is not None:
+            told = self._told or [_NONE_PRESSED]
+            self._screen.paint(Shown("".join(map(note, told)), "\n".join(told)))
+            self._widget.close()
+
+    def _on_loop(self, act: Callable[[Any], None], button: Any) -> Callable[[Any], None]:
+        """The same from whichever thread JupyterLab calls."""
+
+        def pressed(_: Any) -> None:
+            self._loop.call_soon_threadsafe(act, button)
+
+        return pressed
+
+    def _choose(self, level: str, search: str) -> None:
+        self._on_choose(level=level, search=search)
+
+    def _abort(self, button: Any) -> None:
+        button.disabled = True
+        if not self.aborted.done():
+            self._say("Abort watching: the watch ended, the unit goes on.")
+            self.aborted.set_result(None)
+
+    def _stop(self, button: Any) -> None:
+        button.disabled = True
+        self._say("Stop unit: asked.")
+        self._works.append(asyncio.ensure_future(self._do("Stop unit", self._stop_unit)))
+
+    def _keep(self, _: Any) -> None:
+        self._works.append(asyncio.ensure_future(self._do("Keep last journal", self._keep_journal)))
+
+    async def _do(self, name: str, work: Callable[[], str]) -> None:
+        """Do it in a thread, and say what came of it."""
+        try:
+            came = await asyncio.to_thread(work)
+        except OpslibError as error:
+            came = str(error)
+        self._say(f"{name}: {came}.")
+
+    def _say(self, text: str) -> None:
+        told = f"{datetime.now(UTC):%H:%M:%S} UTC {text}"
+        self._told.append(told)
+        self._run.tell("note", text, section=self._section)
+        if self._widget is not None:
+            self._says.value = "".join(f"<div>{escape(line)}</div>" for line in self._told[-4:])
+
+    def _stop_unit(self) -> str:
+        return stop(self._run.host, self._run.parameters.unit, tell=lambda _: None).summary
+
+    def _keep_journal(self) -> str:
+        path = self._run.folder.path / f"watch-{self._section}.jsonl"
+        lines = [_line(document["entry"]) for document in read_watch_file(path) if document.get("event") == "journal"]
+        name = f"journal-{self._section}-{datetime.now(UTC):%H%M%S}.txt"
+        kept = self._run.folder.add_evidence(name, "".join(lines).encode("utf-8", "replace"))
+        return f"{len(lines)} entries are in {kept.relative_to(self._run.folder.path)}"
+
+
+def _line(entry: dict[str, Any]) -> str:
+    at, identifier, pid, message = (entry.get(name, "") for name in _KEPT_FIELDS)
+    return f"{at} {identifier}[{pid}]: {message}\n"
