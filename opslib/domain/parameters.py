@@ -184,7 +184,7 @@ class LaunchParameters(EngineParameters, ServedParameters):
     ready_timeout_s: int = Field(900, ge=1, le=86_400, description="seconds until the engine must answer /health")
     gpu_wait_s: int = Field(300, ge=0, le=86_400, description="seconds that the unit's guard waits for GPU memory")
     stall_s: int = Field(300, ge=1, le=86_400, description="seconds without news until a launch counts as stalled")
-    notify: bool = Field(
+    notify_systemd: bool = Field(
         False, description="run the engine under a program that tells systemd its phases and its first answer"
     )
     replaces: UnitName | None = Field(

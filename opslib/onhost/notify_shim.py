@@ -31,7 +31,7 @@ KILL_AFTER_S = 20.0
 DRAIN_S = 2.0  # for the last lines of an engine that has ended
 BUSY_CORES = 0.05  # as the tracker's: less is a waiting process's housekeeping
 READ_BYTES_PER_S = 1 << 20
-_CORE = "EngineCore"
+_CORE = "EngineCor"  # a process name has 15 signs
 _STAMPS = re.compile(r"\b\d{2,4}-\d{2}(?:-\d{2})?[ T]|\b\d{2}:\d{2}:\d{2}(?:[.,]\d+)?|pid=\d+|\x1b\[[0-9;]*m")
 _PREFIX = re.compile(
     r"^(?:\x1b\[[0-9;]*m|\([^()]*pid=\d+\) ?|(?:DEBUG|INFO|WARNING|ERROR)(?::? +|$)|\s|\[[\w.]+:\d+\])+"

@@ -61,8 +61,8 @@ def unit_for(run: Run) -> tuple[str, dict[str, str]]:
     parameters = run.parameters
     secrets = {name: resolve_reference(value) for name, value in parameters.environment.items() if is_reference(value)}
     plain = {name: value for name, value in parameters.environment.items() if name not in secrets}
-    if parameters.notify and run.host.settings.is_rehearsal:
-        raise BadParameter("notify: the practice host's systemd knows no Type=notify; a real host's does")
+    if parameters.notify_systemd and run.host.settings.is_rehearsal:
+        raise BadParameter("notify_systemd: the practice host's systemd knows no Type=notify; a real host's does")
     text = unit_text_for(
         run.host,
         unit=parameters.unit,
@@ -73,7 +73,7 @@ def unit_for(run: Run) -> tuple[str, dict[str, str]]:
         wait_s=parameters.gpu_wait_s,
         environment=plain,
         has_secrets=bool(secrets),
-        notify_stall_s=parameters.stall_s if parameters.notify else None,
+        notify_stall_s=parameters.stall_s if parameters.notify_systemd else None,
     )
     return text, secrets
 
