@@ -107,9 +107,14 @@ def row_of(name: str) -> Row | str:
 def _verdict(case: Mapping[str, Any], plan: MemoryPlan) -> tuple[str, bool | None]:
     """The verdict and whether it agrees; `tight` agrees with both."""
     outcome = case["reported"]["outcome"]
-    if outcome not in {"ok", "kv-too-small", "oom-weights", "oom-sampler"}:
+    if outcome not in {"ok", "kv-too-small", "oom-weights", "oom-sampler", "states-above-blocks"}:
         return plan.verdict, None
-    expected = {"ok": ("fits",), "oom-weights": ("gpu-memory/weights",), "oom-sampler": ("gpu-memory/sampler-warmup",)}
+    expected = {
+        "ok": ("fits",),
+        "oom-weights": ("gpu-memory/weights",),
+        "oom-sampler": ("gpu-memory/sampler-warmup",),
+        "states-above-blocks": ("gpu-memory/cuda-graphs",),
+    }
     too_small = ("gpu-memory/no-kv-cache-memory", "gpu-memory/kv-cache-below-max-model-len", "gpu-memory/weights")
     return plan.verdict, plan.verdict in {"tight", *expected.get(outcome, too_small)}
 
@@ -122,6 +127,9 @@ def tokens_error(name: str, case: Mapping[str, Any]) -> float | None:
         return None
     inputs, _ = measured(name, kv_cache_memory_bytes=int(available * GIB))
     plan = plan_memory(**{**inputs, "gpu_total_bytes": int(1000 * GIB)})
+    is_piped = (case["args"]["pipeline_parallel_size"] or 1) > 1  # what is asked for differs from what is allocated
+    if is_piped and reported["estimated_max_model_len"] and plan.estimated_max_model_len:
+        return plan.estimated_max_model_len / reported["estimated_max_model_len"] - 1
     if reported["needed_kv_gib"]:
         return _needed_error(name, case)
     if plan.kv_cache_tokens is None:

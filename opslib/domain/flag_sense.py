@@ -3,7 +3,7 @@
 Sources: vllm/config/{parallel,cache,scheduler,model}.py validators.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from opslib.domain.model_spec import ModelSpec
 from opslib.domain.quantization import method_name
@@ -36,6 +36,7 @@ def senseless(model: ModelSpec, flags: ServeFlags, *, n_gpus: int | None = None)
     share = flags.value("--gpu-memory-utilization")
     if isinstance(share, int | float) and not 0 < share <= 1:
         yield f"--gpu-memory-utilization {share:g}: a share between 0 and 1 is needed"
+    yield from _speculation(flags)
     offload = flags.value("--cpu-offload-gb")
     if isinstance(offload, int | float) and not 0 <= offload < float("inf"):
         yield f"--cpu-offload-gb {offload:g}: GiB of host memory, 0 or more, are needed"
@@ -43,6 +44,17 @@ def senseless(model: ModelSpec, flags: ServeFlags, *, n_gpus: int | None = None)
     yield from _quantization(model, flags)
     if n_gpus is not None and flags.n_gpus > n_gpus:
         yield f"{flags.n_gpus} ranks need as many GPUs, {n_gpus} are given"
+
+
+def _speculation(flags: ServeFlags) -> Iterator[str]:
+    """The engine wants a JSON object with at least one token guessed; a sentence about it is read as well."""
+    given = flags.value("--speculative-config")
+    tokens = given.get("num_speculative_tokens", 1) if isinstance(given, Mapping) else 1
+    is_text = isinstance(given, str) and not given.lstrip().startswith(("{", "["))
+    if given is not None and not isinstance(given, Mapping) and not is_text:
+        yield f"--speculative-config {given} is no JSON object"
+    elif not isinstance(tokens, int) or isinstance(tokens, bool) or tokens <= 0:
+        yield f"--speculative-config: num_speculative_tokens is {tokens!r}, a positive number is needed"
 
 
 def _conflicts(flags: ServeFlags) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from opslib.domain import memory_terms as terms
 from opslib.domain.bands import Band, exactly
+from opslib.domain.engine_defaults import GIB
 from opslib.domain.memory_situation import CHOSEN, Situation
 from opslib.domain.memory_sums import Sums, add_up
 from opslib.domain.model_spec import ModelSpec
@@ -23,7 +24,7 @@ def checks_of(situation: Situation, sums: Sums) -> Iterator[Check]:
     """What must hold, in the order in which a launch would fail."""
     flags, context = situation.flags, terms.context(situation)
     total = exactly(situation.total_gib)
-    if flags.kv_cache_memory_bytes is None:
+    if flags.kv_cache_memory_bytes is None and situation.is_free_checked:
         yield _free_check(situation)
     slack = total.minus(context + sums.weights)
     yield Check("gpu-memory/weights", slack, f"the weights need {sums.weights.expected:.2f} GiB per GPU")
@@ -34,6 +35,8 @@ def checks_of(situation: Situation, sums: Sums) -> Iterator[Check]:
     length = flags.flags.get("--max-model-len")
     if length is None or length.origin != CHOSEN:
         yield Check(below, sums.kv_cache.shifted(-sums.request_gib), need)
+    if situation.needs_state_blocks:
+        yield _state_check(situation, sums)
     if situation.total_gib <= 0:
         return
     words = "the CUDA graphs have to fit beside weights and KV cache"
@@ -57,6 +60,16 @@ def _free_check(situation: Situation) -> Check:
         slack = Band(free - context.low - budget, free - budget, free - budget)
         words = f"the budget of {budget:.2f} GiB is more than the {free:.2f} GiB that are free"
     return Check("gpu-memory/free-below-budget", slack, words)
+
+
+def _state_check(situation: Situation, sums: Sums) -> Check:
+    """Capture of whole decoding steps needs a block with a state for each sequence."""
+    sequences, size = situation.flags.max_num_seqs, sums.pool.bytes_per_block / GIB
+    words = f"{sequences} sequences need as many blocks for their states, the pool has {sums.n_blocks}"
+    override = situation.flags.value("--num-gpu-blocks-override")
+    is_fixed = isinstance(override, int) and override > 0
+    cache = exactly(sums.n_blocks * size) if is_fixed else sums.kv_cache
+    return Check("gpu-memory/cuda-graphs", cache.shifted(-sequences * size), words)
 
 
 def impossible(model: ModelSpec, flags: ServeFlags) -> tuple[str, str] | None:

@@ -12,6 +12,9 @@ from opslib.domain.states import Value
 
 INTEGRATED = ("GB10", "GH200", "GB200 SUPERCHIP", "JETSON", "THOR", "ORIN", "SPARK")
 CHOSEN = "the longest that the cache holds: chosen by the engine"
+_FREE_CHECKED_SINCE = (0, 9, 1)  # gpu_worker.py `init_device`; not in 0.9.0
+_WHOLE_MODEL_SINCE, _WHOLE_MODEL_UNTIL = (0, 14, 0), (0, 17, 0)  # kv_cache_utils.py: not in 0.13.0, still in 0.16.0
+_STATE_BLOCKS_SINCE = (0, 20, 0)  # config/compilation.py `resolve_cudagraph_mode_and_sizes`; before, sizes were capped
 _EAGLE_LAYER = 1  # a draft model without a config of its own is taken for one layer like the target's
 
 
@@ -113,6 +116,30 @@ class Situation(Value):
         if rank.end_layer == self.model.n_layers and self.flags.n_draft_tokens:
             layers = (*layers, *self._draft_layers())
         return make_pool(self.model, layers, self.flags, self.version)
+
+    def checked_pool(self, rank: RankWeights) -> Pool:
+        """The pool that the engine asks for room for one request: in 0.14 to 0.16 that of all stages together."""
+        if not self.is_whole_model_checked:
+            return self.pool(rank)
+        drafts = self._draft_layers() if self.flags.n_draft_tokens else ()
+        return make_pool(self.model, (*self.model.layers, *drafts), self.flags, self.version)
+
+    @property
+    def is_whole_model_checked(self) -> bool:
+        """Whether each rank of a pipeline must have room for the KV cache of all layers (vllm #32105)."""
+        is_piped = self.flags.pipeline_parallel_size > 1 and not self.version.is_v0
+        return is_piped and _WHOLE_MODEL_SINCE <= self.version.expected < _WHOLE_MODEL_UNTIL
+
+    @property
+    def is_free_checked(self) -> bool:
+        """Whether the engine looks at free memory before it starts; V0 and 0.8 didn't."""
+        return self.free_gib is not None or (not self.version.is_v0 and self.version.expected >= _FREE_CHECKED_SINCE)
+
+    @property
+    def needs_state_blocks(self) -> bool:
+        """Whether the engine refuses more sequences than its cache has blocks for states (vllm #38270)."""
+        is_new = self.version.expected >= _STATE_BLOCKS_SINCE
+        return is_new and bool(self.model.n_state_layers) and self.flags.captures_decoding
 
     def _draft_layers(self) -> tuple[Layer, ...]:
         if not self.flags.has_own_draft_model:

@@ -74,11 +74,23 @@ def _fewer_sequences(situation: Situation, _: int) -> Iterator[Change]:
     yield Change("--max-num-seqs", value, reason, cost, "the unit stays in one invocation until /health answers")
 
 
+def _sequences_with_blocks(situation: Situation, limit: int) -> Iterator[Change]:
+    """As many sequences as the pool surely has blocks for states; else as the sampler leaves room for."""
+    now, sums = situation.flags.max_num_seqs, add_up(situation)
+    value = int(sums.kv_cache.low * GIB // sums.pool.bytes_per_block) if sums.pool.bytes_per_block else now
+    if not situation.needs_state_blocks or value >= now:
+        yield from _fewer_sequences(situation, limit)
+    elif value > 0 and surely_fits(fewer := situation.with_max_num_seqs(value)):
+        reason = f"{now} sequences need as many blocks for their states, the pool surely has {value}"
+        cost = f"at most {value} requests run at once instead of {now}; {_effect(sums, add_up(fewer), situation)}"
+        yield Change("--max-num-seqs", value, reason, cost, "graph capture begins")
+
+
 def _shorter_requests(situation: Situation, _: int) -> Iterator[Change]:
     seen, length = situation.observed.available_kv_gib, situation.model_len
     rank, sums = binding_rank(situation)
     available = sums.kv_cache.low if seen is None else seen
-    pool, need = situation.pool(rank), situation.need
+    pool, need = situation.checked_pool(rank), situation.need
     longest = largest_request(pool, need, available * GIB)
     fits = longest // _LENGTH_STEP * _LENGTH_STEP or longest
     if not length or not 0 < fits < length:
@@ -205,7 +217,7 @@ def _share_of_free(situation: Situation, _: int) -> Iterator[Change]:
 
 SOLVERS: dict[str, tuple[Callable[[Situation, int], Iterator[Change]], ...]] = {
     "gpu-memory/sampler-warmup": (_fewer_sequences, _less_share, _more_gpus),
-    "gpu-memory/cuda-graphs": (_fewer_sequences, _less_share, _eager),
+    "gpu-memory/cuda-graphs": (_sequences_with_blocks, _less_share, _more_share, _eager),
     "gpu-memory/kv-cache-below-max-model-len": (
         _shorter_requests,
         _more_share,

@@ -62,6 +62,7 @@ def add_up(situation: Situation, rank: RankWeights | None = None) -> Sums:
         slack = (exactly(total - situation.budget_gib) + rooms).minus(outside + beside)
     left = Band(slack.low + sampler.low, slack.expected + sampler.expected, slack.high + sampler.high)
     pool, need, length = situation.pool(rank), situation.need, situation.model_len or 1
+    checked = situation.checked_pool(rank)
     available = max(0.0, cache.expected) * GIB
     n_blocks = int(available // pool.bytes_per_block) if pool.bytes_per_block else 0
     override = flags.value("--num-gpu-blocks-override")
@@ -79,12 +80,12 @@ def add_up(situation: Situation, rank: RankWeights | None = None) -> Sums:
         kv_cache=cache,
         left=left,
         slack=slack,
-        request_gib=request_bytes(pool, need, length) / GIB,
+        request_gib=request_bytes(checked, need, length) / GIB,
         pool=pool,
         n_blocks=n_blocks,
         tokens=tokens,
         concurrency=concurrency,
-        longest_request=largest_request(pool, need, available),
+        longest_request=largest_request(checked, need, available),
     )
 
 

@@ -83,6 +83,8 @@ def notes(situation: Situation, sums: Sums) -> Iterator[str]:
 def _cache_notes(situation: Situation, sums: Sums) -> Iterator[str]:
     pool, version = sums.pool, situation.version
     yield from pool.notes
+    if situation.is_whole_model_checked:
+        yield "vLLM 0.14 to 0.16 asks each stage of a pipeline for the KV cache of all layers before it starts"
     length = situation.model_len
     if not pool.is_hybrid or not length:
         return

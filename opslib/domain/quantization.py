@@ -52,6 +52,8 @@ def read_quantization(config: object, flag: str | None = None) -> Quantization:
 
     Raises UnexpectedAnswer for a method that vLLM doesn't know.
     """
+    if config and not isinstance(config, Mapping):
+        raise UnexpectedAnswer(f"config.json: quantization_config is {config!r}, an object is needed")
     given = config if isinstance(config, Mapping) else {}
     named = given.get("quant_method") or ("w4a16" if given.get("bits") == 4 else None) or flag
     scheme = given.get("kv_cache_scheme") or given.get("kv_cache_quant_algo")

@@ -91,6 +91,13 @@ class ServeFlags(Value):
         return bool(self.value("--enforce-eager"))
 
     @property
+    def captures_decoding(self) -> bool:
+        """Whether whole decoding steps are captured as CUDA graphs, not only the parts between attention."""
+        compilation = self.value("--compilation-config")
+        mode = str(compilation.get("cudagraph_mode") or "") if isinstance(compilation, Mapping) else ""
+        return not self.is_eager and mode.upper() not in {"NONE", "PIECEWISE"}
+
+    @property
     def has_lora(self) -> bool:
         return bool(self.value("--enable-lora"))
 

@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -171,7 +172,9 @@ def _converted(text: str, spec: FlagSpec) -> JsonValue:
     if spec.kind == "int":
         return int(text)
     if spec.kind == "float":
-        return float(text)
+        if not math.isfinite(number := float(text)):
+            raise ValueError(f"a number is needed, not {text}")
+        return number
     if spec.kind == "count":
         return parse_count(text)
     if spec.kind == "json":

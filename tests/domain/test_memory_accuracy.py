@@ -7,7 +7,8 @@ import pytest
 
 from opslib.domain.engine_defaults import read_engine_version
 from opslib.domain.kv_cache import blocks_per_request, bytes_per_token, demand, make_pool
-from opslib.domain.memory import plan_memory
+from opslib.domain.memory import WeightBytes, plan_memory
+from opslib.domain.memory_remedy import remedies_of
 from opslib.domain.model_spec import parse_model_config
 from opslib.domain.vllm_flags import parse_serve_arguments
 from tests.memory_cases import GIB, measured, read_case
@@ -135,6 +136,95 @@ def test_chunked_layers_were_charged_in_full():
     newer = plan_memory(**{**inputs, "engine_version": "0.20"})
     assert newer.max_concurrency > 2.5
     assert reported["needed_kv_gib"] == 24.0
+
+
+GEMMA4 = {
+    "architectures": ["Gemma4ForConditionalGeneration"],
+    "model_type": "gemma4",
+    "hidden_size": 5376,
+    "num_hidden_layers": 60,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 16,
+    "num_global_key_value_heads": 4,
+    "intermediate_size": 21504,
+    "max_position_embeddings": 262144,
+}
+QWEN_14B = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "hidden_size": 5120,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 40,
+    "num_key_value_heads": 8,
+    "vocab_size": 152064,
+    "intermediate_size": 13824,
+    "max_position_embeddings": 131072,
+}
+
+
+def _plan(config, line, version, *, total_gib=1000.0, weights=None):
+    flags = parse_serve_arguments(line.split(), engine_version=version, gpu_total_bytes=int(total_gib * GIB))
+    inputs = {"weights": weights, "gpu_total_bytes": int(total_gib * GIB), "engine_version": version}
+    return plan_memory(parse_model_config(config), flags, **inputs)
+
+
+@pytest.mark.parametrize(
+    ("config", "line", "version", "block_bytes", "n_blocks", "tokens", "concurrency"),
+    [  # vllm #40691 and #39734: how many blocks there were follows from the two log lines
+        (QWEN_27B, "--max-model-len 32768 --max-num-batched-tokens 16384", "0.19.0", 51380224, 1487, 290864, 33.04),
+        (GEMMA4, "--max-model-len 262144 --max-num-batched-tokens 2048", "0.19.1", 2621440, 14025, 37392, 1.53),
+    ],
+)
+def test_both_log_lines_follow_from_the_blocks(config, line, version, block_bytes, n_blocks, tokens, concurrency):
+    """Tokens of one group, and the concurrency that counts all of them."""
+    plan = _plan(config, f"{line} --kv-cache-memory-bytes {n_blocks * block_bytes}", version)
+    assert (plan.kv_cache_tokens, round(plan.max_concurrency, 2)) == (tokens, concurrency)
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "cause"),
+    [
+        ("--max-num-seqs 162", "0.23.1", "gpu-memory/cuda-graphs"),
+        ("--max-num-seqs 161", "0.23.1", None),
+        ("--max-num-seqs 256 --enforce-eager", "0.23.1", None),
+        ('--max-num-seqs 256 --compilation-config={"cudagraph_mode":"PIECEWISE"}', "0.23.1", None),
+        ("--max-num-seqs 256", "0.19.0", None),
+        ("--max-num-seqs 256 --num-gpu-blocks-override 300", "0.23.1", None),
+    ],
+)
+def test_each_sequence_needs_a_block_for_its_states(line, version, cause):
+    """More sequences than blocks are refused from 0.20 on, where whole decoding steps are captured (vllm #38270)."""
+    words = f"-tp 2 --max-model-len 122633 --kv-cache-memory-bytes {int(3.86 * GIB)} {line}"
+    assert _plan(QWEN_27B, words, version).cause == cause
+
+
+def test_as_many_sequences_as_blocks_are_the_remedy():
+    """The largest --max-num-seqs is solved for, not halved."""
+    words = f"-tp 2 --max-model-len 122633 --kv-cache-memory-bytes {int(3.86 * GIB)} --max-num-seqs 256"
+    model, total = parse_model_config(QWEN_27B), 1000 * GIB
+    flags = parse_serve_arguments(words.split(), engine_version="0.23.1", gpu_total_bytes=total)
+    found = remedies_of(
+        "gpu-memory/cuda-graphs", model, flags, weights=None, gpu_total_bytes=total, engine_version="0.23.1"
+    )
+    assert (found[0].flag, found[0].value) == ("--max-num-seqs", "161")
+
+
+@pytest.mark.parametrize(
+    ("version", "fits"), [("0.13.0", True), ("0.14.0", False), ("0.16.0", False), ("0.17.0", True)]
+)
+def test_a_pipeline_was_asked_for_all_layers(version, fits):
+    """71.16 GiB for 202,752 tokens on each of 8 stages, of which each needs an eighth (vllm #32105)."""
+    inputs, _ = measured("203-glm47-fp8-pp8-a100.json", kv_cache_memory_bytes=int(28.57 * GIB))
+    plan = plan_memory(**{**inputs, "engine_version": version, "gpu_total_bytes": 1000 * GIB})
+    assert (plan.cause is None) == fits
+
+
+def test_the_old_engine_does_not_look_at_free_memory():
+    """V0 (and V1 up to 0.9.0) starts with a budget of 0.98; what fails is the length of a request (vllm #13061)."""
+    weights = WeightBytes(total_bytes=29_540_000_000)
+    line = "-tp 2 --gpu-memory-utilization 0.98"
+    plans = [_plan(QWEN_14B, line, version, total_gib=23.55, weights=weights) for version in ("0.7.2", "0.10.2")]
+    assert [p.cause for p in plans] == ["gpu-memory/kv-cache-below-max-model-len", "gpu-memory/free-below-budget"]
+    assert plans[0].estimated_max_model_len == pytest.approx(81536, rel=0.02)
 
 
 @pytest.mark.parametrize(
