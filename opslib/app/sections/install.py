@@ -131,12 +131,12 @@ def install(run: Run) -> Answer:
     return install_answer(run, report)
 
 
-def install_answer(run: Run, report: ApplyReport) -> Answer:
-    """What applying did, as a section's answer."""
+def install_answer(run: Run, report: ApplyReport, done: str = "") -> Answer:
+    """What applying did, as a section's answer; `done` is its sentence where all steps held."""
     run.answers["undo"] = [*report.undo, *run.answers.get("undo", [])]  # the last change is undone first
     rows = [(step.title, step.state, step.detail) for step in report.steps]
     failed = next((step for step in report.steps if step.state is not State.OK), None)
-    done = f"{len(report.steps)} steps done and verified" if report.steps else "nothing had to change"
+    done = done or (f"{len(report.steps)} steps done and verified" if report.steps else "nothing had to change")
     summary = f"{failed.title}: {failed.detail}" if failed else done
     notes = [f"Undo: {command}" for command in report.undo]
     shown = answer_panel(

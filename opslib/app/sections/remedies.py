@@ -70,10 +70,10 @@ async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
     require_lock(run)
     note_found(run, plan)
     report = apply_plan(run.host, plan)
-    result, shown = install_answer(run, report)
+    result, shown = install_answer(run, report, f"{change.words} set ({agreed})")
     _note_attempt(run, diagnosis, change, before, report)
     value = {**change.model_dump(mode="json"), "diff": plan.diff, "consent": agreed, "applied": result.value}
-    return result.model_copy(update={"summary": f"{change.words} set ({agreed})", "value": value}), shown
+    return result.model_copy(update={"value": value}), shown
 
 
 def _note_attempt(run: Run, diagnosis: Diagnosis, change: Change, before: str, report: ApplyReport) -> None:
