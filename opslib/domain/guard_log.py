@@ -13,6 +13,7 @@ class GuardLine(Value):
     """One line of the guard; `held_by` in words, "" where the line doesn't say."""
 
     is_waiting: bool
+    is_free: bool = False  # there is room: the engine comes next
     held_by: str = ""
 
 
@@ -29,4 +30,5 @@ def parse_guard_line(text: str) -> GuardLine | None:
     holders = [
         f"{at['name']} (pid {at['pid']}, {float(at['gib']):.1f} GiB of GPU {at['gpu']})" for at in _HELD.finditer(held)
     ]
-    return GuardLine(is_waiting=said["what"] in _WAITS, held_by=", ".join(holders) or held)
+    what = said["what"]
+    return GuardLine(is_waiting=what in _WAITS, is_free=what == "GPUs ", held_by=", ".join(holders) or held)

@@ -212,7 +212,7 @@ class LaunchTracker:
         if entry.identifier != "systemd" and (guard := parse_guard_line(line.text)):
             held_by = guard.held_by or self.status.waiting_for or "others"
             self._set(waiting_for=held_by if guard.is_waiting else "")
-            self._track.move(WAITING if guard.is_waiting else IMPORTING, at)
+            self._track.move(IMPORTING if guard.is_free else WAITING, at)
         elif sign.kind == "stopping":
             self._is_stop_asked = True
             self._track.move(STOPPING, at)

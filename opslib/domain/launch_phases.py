@@ -29,7 +29,8 @@ def shim_table() -> dict[str, Any]:
         for row in tomllib.loads(text)["phase"]
     ]
     order = [row["title"] for row in rows].index(launch_phase(SERVING).title)
-    return {"bar": _BAR.pattern, "phases": [row for row in rows[: order + 1] if row["patterns"]]}
+    first = launch_phase(IMPORTING).order  # the guard is done before the shim runs
+    return {"bar": _BAR.pattern, "phases": [row for row in rows[first : order + 1] if row["patterns"]]}
 
 
 class PhaseSpan(Value):
@@ -118,8 +119,8 @@ class PhaseTrack:
         """Take one line of the engine in; an unknown line says nothing."""
         current = self.current
         order = launch_phase(current.id).order if current else -1
-        phase = launch_phase_of(line, after=order)
-        if phase is not None and phase.order > order:
+        phase = launch_phase_of(line, after=order if order > launch_phase(IMPORTING).order else -1)
+        if phase is not None:
             self.move(phase.id, at)
         is_of_it = self.current is not None and phase is not None and phase.id == self.current.id
         if is_of_it and (match := _BAR.search(line.text)):

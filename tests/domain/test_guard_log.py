@@ -25,10 +25,11 @@ def test_an_unseen_holder_is_said_as_the_guard_says_it():
 
 def test_the_end_of_a_wait_is_no_wait():
     """Free, given up, or unable to tell: the guard waits no longer; other programs' lines are none of its."""
-    for text in (
-        "GPUs 0, 1 have 90.2 GiB free each (waited 12 s)",
-        "gave up after 3 s: 90.2 GiB needed",
-        "can't tell how much",
+    for text, is_free in (
+        ("GPUs 0, 1 have 90.2 GiB free each (waited 12 s)", True),
+        ("gave up after 3 s: 90.2 GiB needed", False),
+        ("can't tell how much", False),
     ):
-        assert parse_guard_line(f"gpu-guard: {text}").is_waiting is False
+        line = parse_guard_line(f"gpu-guard: {text}")
+        assert (line.is_waiting, line.is_free) == (False, is_free)
     assert parse_guard_line("vllm is waiting for godot") is None

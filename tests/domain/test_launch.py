@@ -242,6 +242,13 @@ def test_waiting_for_gpu_memory_is_said_with_its_holder(tracker):
     assert status.state is LaunchState.STARTING
     status, _ = feed(tracker, line(2001, "gpu-guard: GPUs 2 have 90.2 GiB free each (waited 1999 s)"))
     assert status.waiting_words == ""
+    assert status.phase.id == "importing"
+
+
+def test_a_guard_that_gives_up_leaves_the_launch_waiting(tracker):
+    """Nothing was imported: it ends in the phase in which it waited."""
+    status, _ = feed(tracker, line(2, GUARD), line(302, "gpu-guard: gave up after 300 s: 90.2 GiB needed"))
+    assert (status.waiting_words, status.phase.id) == ("", "waiting_gpu")
 
 
 def test_a_notice_that_others_are_waited_for_is_no_news(tracker):

@@ -85,3 +85,25 @@ def test_the_end_of_one_phase_begins_the_next(line):
     """What is said at the end of capturing shows that the warm-up has begun."""
     assert launch_phase_of(parse_log_line(line)).id == "warmup"
     assert [phase.order for phase in launch_phases()] == list(range(len(launch_phases())))
+
+
+@pytest.mark.parametrize(("rate", "phase"), [("0.0", "serving"), ("0.4", "first_token"), ("409.9", "first_token")])
+def test_tokens_that_are_made_show_the_first_token_where_no_request_is_logged(rate, phase):
+    """The engine's own figures tell it; a rate of nought does not."""
+    track, text = (
+        PhaseTrack(),
+        f"Engine 000: Avg prompt throughput: 9.0 tokens/s, Avg generation throughput: {rate} tokens/s",
+    )
+    track.move("serving", EPOCH)
+    track.feed(parse_log_line(text), EPOCH)
+    assert track.current.id == phase
+
+
+@pytest.mark.parametrize("line", ["Waiting for GPU memory to free (max used: 95412 MiB)", "waiting for GPUs"])
+def test_a_guard_of_another_hand_is_understood_before_the_engine_speaks(line):
+    """Upon the start it is a wait; once the engine has spoken the same words change nothing."""
+    track = PhaseTrack()
+    for phase, seen in (("importing", "waiting_gpu"), ("weights", "weights")):
+        track.move(phase, EPOCH)
+        track.feed(parse_log_line(line), EPOCH)
+        assert track.current.id == seen
