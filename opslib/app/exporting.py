@@ -1,7 +1,9 @@
 """A record for somebody else: as it is with its seal, or under pseudonyms and sealed anew; as PDF as well."""
 
 import json
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from opslib.domain.pseudonyms import pseudonyms_for, with_pseudonyms
@@ -23,20 +25,31 @@ def export_record(path: Path, to: Path, *, has_pdf: bool = False, has_pseudonyms
     """
     pairs = _pairs(path) if has_pseudonyms else {}
     target = to / with_pseudonyms(path.name, pairs)
-    if target.exists():
+    if os.path.lexists(target):
         raise Refused(f"{target} is there already", hint="give another directory with --to")
     try:
-        shutil.copytree(path, target, symlinks=True)
-    except (OSError, shutil.Error) as error:
+        with tempfile.TemporaryDirectory(dir=to, prefix=".opslib-") as place:  # half a copy would tell real names
+            copy = Path(place) / target.name
+            shutil.copytree(path, copy, symlinks=True)
+            _prepare(copy, pairs, has_pdf=has_pdf, has_pseudonyms=has_pseudonyms)
+            copy.rename(target)
+    except shutil.Error as error:
+        (source, _, why), *_ = error.args[0]
+        raise CouldNotFindOut(f"{target} could not be written: {source}: {why}") from error
+    except OSError as error:
         raise CouldNotFindOut(f"{target} could not be written: {reason_of(error)}") from error
-    if has_pseudonyms:
-        _rename_within(target, pairs)
-    if has_pdf and not (target / PDF_FILE).exists():
-        print_pdf(target / HTML_FILE, target / PDF_FILE)
-    elif not has_pseudonyms:
-        return target
-    seal_record(target)
     return target
+
+
+def _prepare(copy: Path, pairs: dict[str, str], *, has_pdf: bool, has_pseudonyms: bool) -> None:
+    """Make a plain copy what was asked for, and seal it where it is no longer as it was."""
+    if has_pseudonyms:
+        _rename_within(copy, pairs)
+    is_printed = has_pdf and not (copy / PDF_FILE).exists()
+    if is_printed:
+        print_pdf(copy / HTML_FILE, copy / PDF_FILE)
+    if is_printed or has_pseudonyms:
+        seal_record(copy)
 
 
 def _pairs(path: Path) -> dict[str, str]:

@@ -85,7 +85,7 @@ def _collect_lines(text: str, hosts: dict[str, None], users: dict[str, None]) ->
         if part[:1] in "{[" and part:
             try:
                 _collect(json.loads(part), hosts, users)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
 
 

@@ -1,10 +1,10 @@
 """What `record.json` says about a run: who, where, with what, section by section, and how it ended."""
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from opslib import __version__
 from opslib.domain.actions import Action
@@ -14,6 +14,17 @@ from opslib.domain.states import Outcome, State, Value
 from opslib.domain.survey import Clock
 
 SCHEMA_VERSION = 1
+_YEARS = range(1970, 9000)  # room to add or take a clock's difference
+
+
+def _moment(at: datetime) -> datetime:
+    """A time with its zone, UTC where none was written; what no clock shows is refused."""
+    if at.year not in _YEARS:
+        raise ValueError(f"the year {at.year} is no year of a run")
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+Moment = Annotated[datetime, AfterValidator(_moment)]
 
 
 class SectionRecord(Value):
@@ -23,7 +34,7 @@ class SectionRecord(Value):
     state: State
     summary: str = ""
     value: Any = None
-    started_at: datetime
+    started_at: Moment
     duration_s: float = Field(0.0, ge=0)
 
 
@@ -38,8 +49,8 @@ class RunRecord(Value):
     ticket: str = ""  # the incident or change that the run belongs to, under the name it has elsewhere
     answered: Mapping[str, Any] = {}  # who answered: hostname, boot_id, user
     clock: Clock | None = None  # the host's clock against the controller's, when it answered
-    started_at: datetime
-    ended_at: datetime | None = None
+    started_at: Moment
+    ended_at: Moment | None = None
     user: str = ""
     controller: str = ""  # the machine that the run was started on
     process_id: int | None = None

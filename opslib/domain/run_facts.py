@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from opslib.domain.record import RunRecord
@@ -93,7 +94,10 @@ def snapshots(run: KeptRun) -> Iterator[Mapping[str, Any]]:
             yield snapshot
     for path in sorted(run.files):
         if path.endswith("/snapshot.json"):
-            yield json.loads(run.files[path])
+            with suppress(ValueError, RecursionError):
+                snapshot = json.loads(run.files[path])
+                if isinstance(snapshot, Mapping):
+                    yield snapshot
 
 
 def flags_of(run: KeptRun) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """What the records of a ticket say about an incident: its span, its cause, what was tried, and what stays open."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -114,7 +114,7 @@ def _deaths(run: KeptRun) -> Iterator[Found]:
         return
     for path, text in run.files.items():
         if path.endswith("unit-properties.json"):
-            with suppress(ValueError, TypeError):
+            with suppress(ValueError, TypeError, AttributeError, RecursionError):
                 status = json.loads(text)
                 if status.get("exec_main_exit_at") and status.get("result") != "success":
                     at = datetime.fromisoformat(status["exec_main_exit_at"]) - offset_of(run)
@@ -126,17 +126,19 @@ def _restarts(run: KeptRun) -> Iterator[int]:
     values = [section_value(run.record, name) for name in (*STARTS, "show-unit")]
     for path, text in run.files.items():
         if path.endswith("unit-properties.json"):
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 values.append(json.loads(text))
-    yield from (value["n_restarts"] for value in values if isinstance(value.get("n_restarts"), int))
+    known = (value.get("n_restarts") for value in values if isinstance(value, Mapping))
+    yield from (n_restarts for n_restarts in known if isinstance(n_restarts, int))
 
 
 def _ready(run: KeptRun) -> Iterator[Found]:
     for kept in run.events:
         event = kept.event
         if event.get("section") in STARTS and str(event.get("text", "")).startswith("ready: "):
-            at = datetime.fromisoformat(str(event["at"]))
-            yield Found(text=str(event["text"]), at=at, record=run.name, file="events.jsonl", line=kept.line)
+            with suppress(ValueError):
+                at = datetime.fromisoformat(str(event.get("at")))
+                yield Found(text=str(event["text"]), at=at, record=run.name, file="events.jsonl", line=kept.line)
 
 
 def _detected(runs: Sequence[KeptRun], began: Found | None) -> Found | None:

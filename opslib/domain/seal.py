@@ -104,7 +104,11 @@ def find_alterations(
     """
     now = {file.path: file for file in files}
     cells = _cell_alterations(seal.cells, cell_seals(notebook)) if notebook is not None else []
-    return (*_chain_alterations(seal), *cells, *_file_alterations(seal, now, has_cells=bool(cells)))
+    return (
+        *_chain_alterations(seal),
+        *cells,
+        *_file_alterations(seal, now, has_cells=bool(cells), is_read=notebook is not None),
+    )
 
 
 def digest(value: object) -> str:
@@ -204,7 +208,7 @@ def _moved(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
     return [key for key in before if key not in kept]
 
 
-def _file_alterations(seal: Seal, now: Mapping[str, FileSeal], *, has_cells: bool) -> list[Alteration]:
+def _file_alterations(seal: Seal, now: Mapping[str, FileSeal], *, has_cells: bool, is_read: bool) -> list[Alteration]:
     before = {file.path: file for file in seal.files}
     found = [Alteration(what="dropped", where=path) for path in before if path not in now]
     found += [Alteration(what="added", where=path) for path in sorted(now) if path not in before]
@@ -215,6 +219,7 @@ def _file_alterations(seal: Seal, now: Mapping[str, FileSeal], *, has_cells: boo
         if path == NOTEBOOK and has_cells:
             continue  # its cells say it better
         other = holders.get(now[path].sha256)
-        detail = f"it holds what was {other}" if other else "outside its cells" if path == NOTEBOOK else ""
+        whereabouts = ("outside its cells" if is_read else "it can't be read") if path == NOTEBOOK else ""
+        detail = f"it holds what was {other}" if other else whereabouts
         found.append(Alteration(what="changed", where=path, detail=detail))
     return found

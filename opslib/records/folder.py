@@ -12,8 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from opslib.domain.big_outputs import shorten_outputs
-from opslib.domain.record import RunRecord
+from opslib.domain.record import SCHEMA_VERSION, RunRecord
+from opslib.domain.record_shape import first_fault, misshapen
 from opslib.domain.redaction import named_secrets, redact, redact_notebook, redact_value
 from opslib.errors import CouldNotFindOut, Refused, UnknownName, reason_of
 from opslib.records.operator import operator, versions
@@ -110,7 +113,7 @@ class RunFolder:
         """All whole events so far; a torn last line is left out."""
         with suppress(FileNotFoundError):
             for line in (self.path / EVENTS_FILE).read_bytes().splitlines():
-                with suppress(ValueError):
+                with suppress(ValueError, RecursionError):
                     yield json.loads(line)
 
     def add_secrets(self, secrets: Iterable[str]) -> None:
@@ -147,14 +150,27 @@ class RunFolder:
 
     def read_record(self) -> RunRecord | None:
         """The record so far, or None where there is none yet; raises CouldNotFindOut for one that can't be read."""
+        path = self.path / RECORD_FILE
         try:
-            content = (self.path / RECORD_FILE).read_bytes()
-        except FileNotFoundError:
-            return None
+            if not path.is_file():  # a FIFO would keep its reader waiting
+                return None
+            content = path.read_bytes()
+        except OSError as error:
+            raise CouldNotFindOut(f"{path} can't be read: {reason_of(error)}") from error
         try:
-            return RunRecord.model_validate_json(content)
-        except ValueError as error:
-            raise CouldNotFindOut(f"{self.path / RECORD_FILE} is no record: {str(error).splitlines()[0]}") from error
+            record = RunRecord.model_validate_json(content)
+        except ValidationError as error:
+            newer = re.match(rb'\s*{\s*"schema_version":\s*(\d{1,6})\b', content)
+            raise self._no_record(first_fault(error), int(newer[1]) if newer else 0) from error
+        if (fault := misshapen(record)) or record.schema_version > SCHEMA_VERSION:
+            raise self._no_record(fault, record.schema_version)
+        return record
+
+    def _no_record(self, why: str, version: int) -> CouldNotFindOut:
+        if version > SCHEMA_VERSION:
+            why = f"a newer opslib wrote it (version {version} of its format, not {SCHEMA_VERSION})"
+        hint = f"opslib runs verify {self.path} says whether it was altered since it was sealed"
+        return CouldNotFindOut(f"{self.path / RECORD_FILE} is no record that can be read: {why}", hint=hint)
 
     def _write(self, name: str, content: bytes) -> Path:
         path = self.path / name

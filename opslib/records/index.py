@@ -7,6 +7,7 @@ that may be deleted at any time. A damaged one is made anew; where it can't be w
 import os
 from datetime import datetime
 from pathlib import Path
+from stat import S_ISREG
 
 from opslib.domain.record import RunRecord
 from opslib.domain.run_facts import cause_of, cured_by, has_come_up
@@ -76,7 +77,8 @@ def record_stamps(runs_dir: Path) -> dict[str, Stamp]:
             found = os.stat(f"{runs_dir}/{name}/{RECORD_FILE}")  # noqa: PTH116
         except OSError:
             continue
-        stamps[name] = (found.st_mtime_ns, found.st_size)
+        if S_ISREG(found.st_mode):  # a FIFO would keep its reader waiting
+            stamps[name] = (found.st_mtime_ns, found.st_size)
     return stamps
 
 
@@ -89,7 +91,7 @@ def _read(path: Path) -> RecordEntry:
     try:
         record = RunFolder.open(path).read_record()
     except OpslibError as error:
-        return RecordEntry(folder=str(path), reason=error.message)
+        return RecordEntry(folder=str(path), reason=error.message.removeprefix(f"{path.resolve()}/"))
     if record is None:
         return RecordEntry(folder=str(path), reason=f"no {RECORD_FILE}")
     return _entry_of(record, str(path))

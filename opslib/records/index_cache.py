@@ -43,9 +43,13 @@ class IndexCache(Generic[Entry]):
 
     def store(self, entries: Mapping[str, tuple[Stamp, Entry]], *, gone: set[str]) -> None:
         """Add or replace entries, and drop those of records that are gone; a file that can't be written is left."""
-        if not entries and not gone:
+        # a folder whose name is no UTF-8 is read anew each time: neither JSON nor SQLite holds it
+        kept = {
+            name: known for name, known in entries.items() if not any("\ud800" <= sign <= "\udfff" for sign in name)
+        }
+        if not kept and not gone:
             return
-        rows = [(name, *stamp, entry.model_dump_json()) for name, (stamp, entry) in entries.items()]
+        rows = [(name, *stamp, entry.model_dump_json()) for name, (stamp, entry) in kept.items()]
         with suppress(sqlite3.Error), self._opened() as connection:
             connection.executemany("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", rows)
             connection.executemany("DELETE FROM records WHERE name = ?", [(name,) for name in gone])

@@ -23,9 +23,11 @@ def read_run(path: Path) -> KeptRun:
 
 
 def _events(path: Path) -> Iterator[KeptEvent]:
+    if not (path / EVENTS_FILE).is_file():
+        return
     with suppress(OSError):
         for number, line in enumerate((path / EVENTS_FILE).read_bytes().splitlines(), 1):
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 event = json.loads(line)
                 if isinstance(event, dict):
                     yield KeptEvent(line=number, event=event)

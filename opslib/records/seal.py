@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from errno import EISDIR
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from opslib.domain.seal import (
     Alteration,
     FileSeal,
     Seal,
+    cell_seals,
     find_alterations,
     make_seal,
 )
@@ -95,23 +97,26 @@ def verify_record(path: Path, *, allowed_signers: Path | None = None) -> SealRep
     if not path.is_dir():
         raise UnknownName(f"no record folder {path}")
     try:
-        content = (path / SEAL_FILE).read_bytes()
+        content = _read(path / SEAL_FILE)
         seal = Seal.model_validate_json(content)
     except FileNotFoundError:
         return SealReport(record=path.name, state=State.UNKNOWN, summary=NOT_SEALED)
-    except ValueError:
+    except PermissionError as error:
+        raise CouldNotFindOut(f"{path / SEAL_FILE} can't be read: {reason_of(error)}") from error
+    except (OSError, ValueError):
         altered = (Alteration(what="changed", where=SEAL_FILE, detail="it can't be read"),)
         return SealReport(record=path.name, state=State.CRITICAL, summary="1 alteration", alterations=altered)
     signature = _signature(path, content, seal, allowed_signers)
     alterations = find_alterations(seal, _notebook(path), _files(path))
     whose, state = _judged(seal, signature, allowed_signers)
+    named = "" if seal.record == path.name else f", then named {seal.record}"
     n_parts = f"{len(seal.cells)} cells and {len(seal.files)} files"
     count = f"{len(alterations)} alteration{'s' if len(alterations) > 1 else ''} since it was sealed"
     what = count if alterations else f"{n_parts} as they were sealed"
     return SealReport(
         record=path.name,
         state=State.CRITICAL if alterations else state,
-        summary=f"{what} on {seal.sealed_at:%Y-%m-%d %H:%M:%S} UTC; {whose}",
+        summary=f"{what} on {seal.sealed_at:%Y-%m-%d %H:%M:%S} UTC{named}; {whose}",
         sealed_at=seal.sealed_at,
         signature=signature,
         alterations=alterations,
@@ -154,24 +159,34 @@ def _own_fingerprints() -> set[str]:
 
 
 def _notebook(path: Path) -> dict[str, Any] | None:
+    """The notebook; None where there is none, or what is there is none."""
     try:
-        notebook = json.loads((path / NOTEBOOK).read_bytes())
-    except (OSError, ValueError):
+        notebook = json.loads(_read(path / NOTEBOOK))
+        return notebook if isinstance(notebook, dict) and cell_seals(notebook) is not None else None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    return notebook if isinstance(notebook, dict) else None
+
+
+def _read(file: Path) -> bytes:
+    """The bytes of a file; of what would keep its reader waiting (a FIFO, a device) none, as if it were a folder."""
+    if file.exists() and not file.is_file():
+        raise IsADirectoryError(EISDIR, "it is no file", str(file))
+    return file.read_bytes()
 
 
 def _files(path: Path) -> Iterator[FileSeal]:
-    """Every file of the folder but the seal's own; a link is sealed as the text that it is."""
+    """Every file of the folder but the seal's own; a link or a FIFO is sealed as the text that it is."""
     for file in sorted(path.rglob("*")):
-        name = file.relative_to(path).as_posix()
+        name = os.fsencode(file.relative_to(path)).decode("utf-8", "backslashreplace")
         if name in _OWN or (file.is_dir() and not file.is_symlink()):
             continue
-        if file.is_symlink():
-            target = f"link to {file.readlink()}".encode()
+        if file.is_symlink() or not file.is_file():
+            target = os.fsencode(f"link to {file.readlink()}" if file.is_symlink() else "no file, link or folder")
             yield FileSeal(path=name, size_bytes=len(target), sha256=hashlib.sha256(target).hexdigest())
             continue
-        with file.open("rb") as stream:
-            yield FileSeal(
-                path=name, size_bytes=file.stat().st_size, sha256=hashlib.file_digest(stream, "sha256").hexdigest()
-            )
+        try:
+            with file.open("rb") as stream:
+                sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+            yield FileSeal(path=name, size_bytes=file.stat().st_size, sha256=sha256)
+        except OSError as error:
+            raise CouldNotFindOut(f"{file} can't be read: {reason_of(error)}") from error

@@ -1,5 +1,6 @@
 """The list of records: newest first, honest about what was interrupted or can't be read."""
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -16,6 +17,7 @@ from opslib.records import index
 from opslib.records.folder import RunFolder
 from opslib.records.index import INDEX_FILE, list_records
 
+MISSHAPEN = '{"name": "investigate", "state": "ok", "started_at": "2026-11-29T12:00:00Z", "value": {"diagnosis": [1]}}'
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 
@@ -61,12 +63,35 @@ def test_outcome_is_shown(tmp_path):
     assert (entry.shown_state, entry.reason) == ("warning", "tight")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        ('"schema_version": 1', '"schema_version": 99, "more": 1', "a newer opslib wrote it (version 99"),
+        ('"sections": []', f'"sections": [{MISSHAPEN}]', "section investigate: diagnosis: "),
+        ('"started_at": "2026', '"started_at": "0001', "started_at: the year 1 is no year of a run"),
+        ('"runbook"', "[" * 50_000, "Invalid JSON"),
+    ],
+)
+def test_foreign_record_is_listed_with_what_is_foreign(tmp_path, before, after, why):
+    """A record of another version, or edited by hand, is listed with the place that can't be read."""
+    file = make(tmp_path).path / "record.json"
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after, 1))
+    entry = list_records(tmp_path)[0]
+    assert entry.shown_state == "unreadable"
+    assert why in entry.reason
+
+
 def test_broken_record_is_listed(tmp_path):
     """A record that can't be read is listed with the reason, and hides no other."""
     (make(tmp_path).path / "record.json").write_text("nothing")
+    shutil.copytree(make(tmp_path, 2).path, os.fsdecode(bytes(tmp_path) + b"/1-\xff"))
+    (tmp_path / "odd").mkdir()
+    os.mkfifo(tmp_path / "odd" / "record.json")
     make(tmp_path, 1)
     (tmp_path / "stray").mkdir()
-    assert [entry.shown_state for entry in list_records(tmp_path)] == ["running", "unreadable"]
+    assert [entry.shown_state for entry in list_records(tmp_path)] == [*["running"] * 2, "unreadable", "running"]
 
 
 def test_no_directory_is_no_record(tmp_path):

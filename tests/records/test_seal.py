@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -144,7 +145,27 @@ TAMPERING = {
     ),
     "the notebook made unreadable": (
         lambda path: write(path, "notebook.ipynb", "{"),
-        {("changed", "notebook.ipynb", "outside its cells")},
+        {("changed", "notebook.ipynb", "it can't be read")},
+    ),
+    "the notebook made another document": (
+        lambda path: write(path, "notebook.ipynb", '{"cells": [1, null]}'),
+        {("changed", "notebook.ipynb", "it can't be read")},
+    ),
+    "the notebook made too deep to read": (
+        lambda path: write(path, "notebook.ipynb", '{"cells":' + "[" * 50_000),
+        {("changed", "notebook.ipynb", "it can't be read")},
+    ),
+    "the notebook made a FIFO": (
+        lambda path: ((path / "notebook.ipynb").unlink(), os.mkfifo(path / "notebook.ipynb")),
+        {("changed", "notebook.ipynb", "it can't be read")},
+    ),
+    "a link added": (
+        lambda path: (path / "evidence/link").symlink_to("/etc/hostname"),
+        {("added", "evidence/link", "")},
+    ),
+    "a file whose name is no UTF-8 added": (
+        lambda path: Path(os.fsdecode(bytes(path) + b"/\xff")).write_text(""),
+        {("added", "\\xff", "")},
     ),
     "a file dropped": (
         lambda path: (path / "evidence/start/kernel.txt").unlink(),
