@@ -18,6 +18,8 @@ BLOCK_TOKENS = 16
 _HYBRID_SINCE = (0, 10, 0)  # before, window and chunk layers were charged as full attention
 _CHUNKED_SINCE = (0, 14, 0)  # before, chunked layers switched the hybrid manager off (a latency regression)
 _ALIGN_SINCE = (0, 14, 0)  # prefix caching of states ("align" mode)
+_IN_FLIGHT_SINCE = (0, 26, 0)  # before, windows and chunks kept one batch beside them (not in 0.25.1)
+_V2_RUNNER_SINCE = (0, 32, 0)
 _TOKENS_BY_CONCURRENCY_SINCE = (0, 20, 1)
 
 
@@ -136,13 +138,22 @@ def demand(model: ModelSpec, flags: ServeFlags, version: EngineVersion) -> Deman
     caches = bool(flags.value("--enable-prefix-caching")) and version.expected >= _ALIGN_SINCE
     is_aligned = mode == "align" or (mode is None and caches)
     parallel = max(1, flags.decode_context_parallel_size)
-    rounds = 2 if version.expected >= (0, 30, 0) and flags.value("--async-scheduling") is not False else 1
     del model
     return Demand(
-        in_flight=flags.max_num_batched_tokens * rounds,
+        in_flight=flags.max_num_batched_tokens * _batches_in_flight(flags, version),
         state_blocks=(2 if is_aligned else 1) + flags.n_draft_tokens,
         context_parallel=parallel,
     )
+
+
+def _batches_in_flight(flags: ServeFlags, version: EngineVersion) -> int:
+    """How many batches may hold blocks below a window at once: config/vllm.py `max_concurrent_batches`."""
+    if version.expected < _IN_FLIGHT_SINCE:
+        return 1
+    stages, is_overlapped = flags.pipeline_parallel_size, flags.has_async_scheduling
+    if stages > 1 and version.expected < _V2_RUNNER_SINCE:
+        return stages  # the old model runner doesn't overlap the batches of a pipeline
+    return stages + is_overlapped
 
 
 def blocks_per_request(pool: Pool, need: Demand, n_tokens: int) -> int:

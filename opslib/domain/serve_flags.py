@@ -8,6 +8,8 @@ from pydantic import JsonValue
 
 from opslib.domain.states import CheckResult, Value
 
+_NEVER_OVERLAPPED = {"ngram", "medusa", "mlp_speculator", "suffix"}  # config/vllm.py: async scheduling is off with them
+
 
 class FlagValue(Value):
     """A flag's effective value and where it comes from: "unit", or "default of vLLM …"."""
@@ -96,6 +98,12 @@ class ServeFlags(Value):
         compilation = self.value("--compilation-config")
         mode = str(compilation.get("cudagraph_mode") or "") if isinstance(compilation, Mapping) else ""
         return not self.is_eager and mode.upper() not in {"NONE", "PIECEWISE"}
+
+    @property
+    def has_async_scheduling(self) -> bool:
+        """Whether the next batch is scheduled while one runs: the default, but for drafts without a model."""
+        asked = self.value("--async-scheduling")
+        return bool(asked) if asked is not None else self._speculative[0] not in _NEVER_OVERLAPPED
 
     @property
     def has_lora(self) -> bool:

@@ -149,6 +149,17 @@ GEMMA4 = {
     "intermediate_size": 21504,
     "max_position_embeddings": 262144,
 }
+QWEN_NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "hidden_size": 2048,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 16,
+    "vocab_size": 151936,
+    "intermediate_size": 5120,
+    "num_experts": 512,
+    "num_experts_per_tok": 10,
+    "max_position_embeddings": 262144,
+}
 QWEN_14B = {
     "architectures": ["Qwen2ForCausalLM"],
     "hidden_size": 5120,
@@ -169,9 +180,10 @@ def _plan(config, line, version, *, total_gib=1000.0, weights=None):
 
 @pytest.mark.parametrize(
     ("config", "line", "version", "block_bytes", "n_blocks", "tokens", "concurrency"),
-    [  # vllm #40691 and #39734: how many blocks there were follows from the two log lines
+    [  # vllm #40691, #39734, #26646: how many blocks there were follows from the two log lines
         (QWEN_27B, "--max-model-len 32768 --max-num-batched-tokens 16384", "0.19.0", 51380224, 1487, 290864, 33.04),
         (GEMMA4, "--max-model-len 262144 --max-num-batched-tokens 2048", "0.19.1", 2621440, 14025, 37392, 1.53),
+        (QWEN_NEXT, "-tp 2 --kv-cache-dtype fp8 --max-model-len 215040", "0.11.0", 6586368, 338, 90048, 1.66),
     ],
 )
 def test_both_log_lines_follow_from_the_blocks(config, line, version, block_bytes, n_blocks, tokens, concurrency):
@@ -206,6 +218,26 @@ def test_as_many_sequences_as_blocks_are_the_remedy():
         "gpu-memory/cuda-graphs", model, flags, weights=None, gpu_total_bytes=total, engine_version="0.23.1"
     )
     assert (found[0].flag, found[0].value) == ("--max-num-seqs", "161")
+
+
+@pytest.mark.parametrize(
+    ("line", "version", "in_flight"),
+    [
+        ("", "0.25.1", 1),
+        ("", "0.26.0", 2),
+        ("--no-async-scheduling", "0.26.0", 1),
+        ('--speculative-config={"method":"ngram","num_speculative_tokens":3}', "0.26.0", 1),
+        ("-pp 4", "0.26.0", 4),
+        ("-pp 4", "0.32.0", 5),
+    ],
+)
+def test_windows_keep_what_is_in_flight(line, version, in_flight):
+    """From 0.26 on each batch that may run at once keeps its blocks beside the window (vllm #49878)."""
+    model, engine = parse_model_config(GEMMA4), read_engine_version(version)
+    flags = parse_serve_arguments(f"--max-num-batched-tokens 32768 {line}".split(), engine_version=version)
+    pool, window = make_pool(model, model.layers, flags, engine), 1023 + 32768 * in_flight
+    blocks = 262144 // 32 + 5 * (-(-window // 16) + 1)  # ten full layers of 32-token blocks, five groups of windows
+    assert blocks_per_request(pool, demand(model, flags, engine), 262144) == blocks
 
 
 @pytest.mark.parametrize(
