@@ -34,6 +34,7 @@ class LaunchControls:
         self._loop = asyncio.get_running_loop()
         self._screen = Screen()
         self._widget: Any = None
+        self._buttons: list[Any] = []
         self._told: list[str] = []
         self._works: list[asyncio.Task[None]] = []
 
@@ -41,26 +42,39 @@ class LaunchControls:
         """Show them, once."""
         if self._widget is not None or self._run.is_headless:
             return
-        from ipywidgets import HTML, Button, Dropdown, HBox, Text, VBox  # noqa: PLC0415 - only where somebody looks
+        from ipywidgets import HTML, Button, HBox, VBox  # noqa: PLC0415 - only where somebody looks
 
-        level = Dropdown(options=list(LEVELS), value="DEBUG", description="Journal", layout={"width": "210px"})
-        search = Text(placeholder="search the journal", layout={"width": "230px"})
-        self._says = HTML()
-        buttons = []
-        for name, act, style in (
+        acts = (
             ("Stop unit", self._stop, "danger"),
             ("Abort watching", self._abort, ""),
             ("Keep last journal", self._keep, ""),
-        ):
+        )
+        for name, act, style in acts:
             button = Button(description=name, button_style=style)
             button.on_click(self._on_loop(act, button))
-            buttons.append(button)
-        for field in (level, search):
-            field.observe(
-                lambda _: self._loop.call_soon_threadsafe(self._choose, level.value, search.value), names="value"
-            )
-        self._widget = VBox([HBox([*buttons, level, search], layout={"flex_flow": "row wrap"}), self._says])
+            self._buttons.append(button)
+        self._says, self._row = HTML(), HBox(layout={"flex_flow": "row wrap"})
+        self._fill_row("DEBUG", "")
+        self._widget = VBox([self._row, self._says])
         self._screen.paint(Live(self._widget, _ASKED))
+
+    def _fill_row(self, level: str, search: str) -> None:
+        """The buttons, and fields that show this choice.
+
+        New fields after each change: while a cell waits ipykernel 7.4 tells of no idle after a widget's message, so
+        that ipywidgets 8.1 holds back every change of a field but its first.
+        """
+        from ipywidgets import Dropdown, Text  # noqa: PLC0415 - only where somebody looks
+
+        chosen = Dropdown(options=list(LEVELS), value=level, description="Journal", layout={"width": "210px"})
+        words = Text(search, placeholder="search it: words, Enter", continuous_update=False, layout={"width": "200px"})
+
+        def change(_: Any) -> None:
+            self._loop.call_soon_threadsafe(self._choose, chosen.value, words.value)
+
+        chosen.observe(change, names="value")
+        words.observe(change, names="value")
+        self._row.children = (*self._buttons, chosen, words)
 
     async def close(self) -> None:
         """Wait for what was begun, and leave in place of the buttons what they did."""
@@ -80,6 +94,7 @@ class LaunchControls:
         return pressed
 
     def _choose(self, level: str, search: str) -> None:
+        self._fill_row(level, search)
         self._on_choose(level=level, search=search)
 
     def _abort(self, button: Any) -> None:
@@ -119,7 +134,8 @@ class LaunchControls:
         lines = [_line(document["entry"]) for document in read_watch_file(path) if document.get("event") == "journal"]
         name = f"journal-{self._section}-{datetime.now(UTC):%H%M%S}.txt"
         kept = self._run.folder.add_evidence(name, "".join(lines).encode("utf-8", "replace"))
-        return f"{len(lines)} entries are in {kept.relative_to(self._run.folder.path)}"
+        n_entries = "1 entry is" if len(lines) == 1 else f"{len(lines)} entries are"
+        return f"{n_entries} in {kept.relative_to(self._run.folder.path)}"
 
 
 def _line(entry: dict[str, Any]) -> str:

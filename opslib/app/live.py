@@ -21,7 +21,8 @@ async def iterate(
     is_cancelled = threading.Event()
 
     def put(item: object) -> None:
-        loop.call_soon_threadsafe(queue.put_nowait, item)
+        if not is_cancelled.is_set():  # else nobody reads it, and the loop may be closed
+            loop.call_soon_threadsafe(queue.put_nowait, item)
 
     if stopped is not None:
         stopped.add_done_callback(lambda _: queue.put_nowait(_END))

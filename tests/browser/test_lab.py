@@ -1,7 +1,9 @@
 """JupyterLab as an operator uses it: a deploy by hand, the form, what stays in the file, the index, a way on."""
 
 import json
+import os
 import re
+import signal
 import time
 
 import pytest
@@ -114,6 +116,75 @@ def test_interrupt_and_the_way_on_after_a_crash(lab, open_notebook):
     book.outputs("await launch(run)").get_by_role("link", name="40-investigate-crash").click()
     expect(book.cell("# Parameters")).to_contain_text('unit = "vllm-minimax"')
     expect(book.page.locator(".jp-mod-current")).to_contain_text("next-40-investigate-crash.ipynb")
+
+
+LAUNCH = "await launch(run)"
+
+
+def told_by(output):
+    """What a panel says, each word parted by one space."""
+    return " ".join(output.inner_text().split())
+
+
+def press(book, button, words):
+    """Press a button under the panel; what it says must stand there within a second."""
+    book.button(LAUNCH, button).click()
+    expect(book.outputs(LAUNCH)).to_contain_text(words, timeout=1_000)
+
+
+def begin_slow_launch(book):
+    book.run('host = "rehearsal"')
+    book.run("parameter_form(")
+    book.type_in("host", "rehearsal:slow-load")
+    book.choose("consent", "given")
+    for source in ("begin_run(", "plan_unit(run)", "await confirm(run)", "install(run)"):
+        book.run(source)
+
+
+def watch_until_loading(book):
+    """Start the cell that waits; its panel must move while it does."""
+    book.start(LAUNCH)
+    expect(book.button(LAUNCH, "Abort watching")).to_be_visible()
+    expect(book.outputs(LAUNCH)).to_contain_text("loading weights", timeout=30_000)
+    before = told_by(book.outputs(LAUNCH))
+    expect(book.outputs(LAUNCH)).not_to_have_text(before, timeout=3_000)
+    expect(book.cell(LAUNCH).locator(".jp-InputPrompt").first).to_have_text("[*]:")
+
+
+def test_launch_is_watched_with_buttons_and_outlives_its_kernel(lab, open_notebook):
+    """While the cell waits the panel moves and buttons act within a second; after the kernel's death it is drawn again."""
+    book = open_notebook("notebooks/30-launch.ipynb")
+    begin_slow_launch(book)
+    watch_until_loading(book)
+    press(book, "Keep last journal", "entries are in evidence/journal-launch-")
+    press(book, "Abort watching", "aborted: the operator ended the watch; the unit goes on")
+    book.wait(LAUNCH, 3)
+    expect(book.outputs(LAUNCH).get_by_role("button")).to_have_count(0)
+    aborted = told_by(book.outputs(LAUNCH).locator(".jp-RenderedHTMLCommon").first)
+    record = max(lab.root.glob("runs/*-30-launch"))
+    kept = next(record.glob("evidence/journal-launch-*.txt")).read_text()
+    assert "Starting to load model" in kept
+
+    watch_until_loading(book)
+    for level, lines in (("ERROR", "no line"), ("INFO", "the last lines")):
+        book.outputs(LAUNCH).locator("select").select_option(level)
+        expect(book.outputs(LAUNCH)).to_contain_text(f"Journal: {lines} of level {level} and worse.", timeout=2_000)
+    for words in ("nccl", "NCCL=="):
+        field = book.outputs(LAUNCH).get_by_placeholder("search it")
+        field.fill(words)
+        field.press("Enter")
+        expect(book.outputs(LAUNCH)).to_contain_text(f"of level INFO and worse with '{words}'.", timeout=2_000)
+    seen = book.outputs(LAUNCH).locator("table", has_text="what was seen").locator("tbody tr").all_inner_texts()
+    os.kill(json.loads((record / "record.json").read_text())["process_id"], signal.SIGKILL)
+
+    review = open_notebook("notebooks/60-review-runs.ipynb")
+    for source in ('host = ""', "begin_run(", "show_launch(run)"):
+        review.run(source)
+    shown = review.outputs("show_launch(run)")
+    assert aborted in told_by(shown)
+    expect(shown).to_contain_text("without a verdict; the unit went on")
+    drawn = shown.locator("table", has_text="what was seen").last.locator("tbody tr").all_inner_texts()
+    assert drawn[: len(seen)] == seen
 
 
 def test_index_opens_runbooks_and_records(deployed, open_notebook):
