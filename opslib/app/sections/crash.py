@@ -1,7 +1,6 @@
 """After a crash: why, what would cure it, and whether it starts now."""
 
 from contextlib import suppress
-from typing import Any
 
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section, waiting_section
@@ -131,7 +130,7 @@ async def relaunch(run: Run) -> Answer:
         result, shown = await launch_once(run, "relaunch")
         status: LaunchStatus = run.answers["launch"]
         if status.state is LaunchState.READY:
-            return _cured(run, result, shown)
+            return _cured(run, result)
         if status.crash is None:
             return result.model_copy(update={"is_final": True}), shown
         investigate_start(run, status.crash.invocation_id)
@@ -142,7 +141,7 @@ async def relaunch(run: Run) -> Answer:
             return again, shown
 
 
-def _cured(run: Run, result: SectionResult, shown: Any) -> Answer:
+def _cured(run: Run, result: SectionResult) -> Answer:
     """Ready: prove that the new process runs the new flag, and let the cure replace the earlier judgements."""
     change: Change = run.answers["remedy"]
     run.answers["attempts"][-1]["outcome"] = "ready"
@@ -153,11 +152,14 @@ def _cured(run: Run, result: SectionResult, shown: Any) -> Answer:
     wanted = None if change.value == "-" else change.value
     if change.flag and flags.get(change.flag) != wanted:
         summary = f"ready, but the running process has {change.flag} {flags.get(change.flag)}, not {wanted}"
-        return SectionResult(state=State.CRITICAL, summary=summary, value=value), shown
+        failed = SectionResult(state=State.CRITICAL, summary=summary, value=value)
+        return failed, answer_panel(run.alias, failed.state, summary)
     cured = f"cured by {change.words}"
     for name in ("plan-memory", "plan-unit", "launch", "investigate"):
         if name in run.results:
             run.supersede(
                 name, run.results[name].model_copy(update={"state": State.OK, "summary": cured, "is_headline": False})
             )
-    return result.model_copy(update={"summary": f"{result.summary}; {cured}", "value": value}), shown
+    summary = f"{result.summary}; {cured}"
+    ready = result.model_copy(update={"summary": summary, "value": value})
+    return ready, answer_panel(run.alias, ready.state, summary)

@@ -9,7 +9,7 @@ from opslib.domain.launch_status import LaunchState, LaunchStatus
 from opslib.domain.states import State
 from opslib.errors import CouldNotFindOut
 from opslib.views.launch import STATES
-from opslib.views.shown import Shown
+from opslib.views.panels import answer_panel
 from opslib.workflow.launch import start_unit
 from opslib.workflow.snapshot import take_snapshot
 
@@ -42,7 +42,7 @@ async def launch_once(run: Run, section: str) -> Answer:
         is_final=not _may_be_cured(run, status),
         exit_code=CouldNotFindOut.exit_code if status.state is LaunchState.ABORTED else None,
     )
-    return result, Shown.nothing()  # the panel is the answer
+    return result, answer_panel(run.alias, result.state, result.summary)  # the last word, below all that was shown
 
 
 def _prove_plan(run: Run) -> None:
