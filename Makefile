@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 ARGS   ?=
+JOBS   ?= 2
 # opens on the index, asks nobody about news; root is let in where root it is
 LAB    := --LabApp.default_url=/lab/tree/notebooks/index.ipynb --LabApp.news_url=None $(if $(filter 0,$(shell id -u)),--allow-root)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -28,8 +29,8 @@ rehearse: setup ## the whole deploy on the rehearsal host: crash, diagnosis, rem
 lab: setup ## JupyterLab on the index: runbooks by question, newest records, hosts (ARGS="--no-browser --port 8889")
 	$(BIN)/jupyter lab --ServerApp.root_dir=. --ServerApp.jpserver_extensions=opslib.app.keeping=True $(LAB) $(ARGS)
 
-test: setup ## every test that CI runs (unit, notebooks, rehearsal host, real Debian host, browser)
-	$(BIN)/pytest -m "not realvllm and not slow"
+test: setup ## every test that CI runs (unit, notebooks, rehearsal host, real Debian host, browser); JOBS=1 for one at a time
+	$(BIN)/pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder -m "not realvllm and not slow"
 
 check: setup ## ruff, mypy strict, import-linter, Python 3.8 for on-host code
 	$(BIN)/ruff check .

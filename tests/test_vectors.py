@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from tests.conftest import COLLECTED, not_here
 
 TESTS = Path(__file__).parent
 WHOLE_SUITE = "not realvllm and not slow"  # the marks of `make test`
+WAIT_S = 600  # for the other processes of a parallel run
 REAL_NETWORK = "10.231."  # the links of the real hosts (tests/rig/debian.py)
 
 Shape = tuple[str, ...]
@@ -53,8 +55,22 @@ def missing_part(config: pytest.Config) -> str:
     return f"{len(left_out)} of {len(there)} test modules were left out" if left_out else ""
 
 
+def wait_for_the_others(items: list[pytest.Item]) -> None:
+    """In a parallel run the other processes may still be sending: wait until all tests before these have ended."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    ended = Path(os.environ["OPSLIB_TRANSCRIPT"] + ".ended")
+    n_others = sum(item.path.name != "test_vectors.py" for item in items)
+    deadline = time.monotonic() + WAIT_S
+    while len(ended.read_text().splitlines()) < n_others:
+        assert time.monotonic() < deadline, f"the other tests did not end within {WAIT_S} s"
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(WAIT_S + 60)
 def test_every_practised_vector_was_sent_to_the_real_host(request: pytest.FixtureRequest) -> None:
     """No vector shape (program, verb, options), and no on-host program, was only ever tried on the rehearsal host."""
+    wait_for_the_others(request.session.items)
     practised, real = sent(Path(os.environ["OPSLIB_TRANSCRIPT"]))
     untried = {words[:200] for shape, words in practised.items() if shape not in real}
     if part := missing_part(request.config):
