@@ -105,7 +105,7 @@ def test_a_stalled_stream_times_out(port):
 
 def test_the_runs_deadline_ends_it(port):
     """When the whole run's time is up, open requests end as `deadline`, later levels are left out."""
-    lines = run(port, "stall", warmup=0, levels=[2, 4], deadline_s=1.5)
+    lines = run(port, "stall", warmup=0, levels=[2, 4], deadline_s=3.0)
     assert {request["error"] for request in lines["request"]} == {"deadline"}
     assert len(lines["level"]) == 1
     assert lines["end"][0]["is_cut_short"]

@@ -139,11 +139,11 @@ def test_repeats_go_in_another_order(port):
 
 def test_a_sweep_ends_at_its_bound(port):
     """Levels double until a bound is passed; the level before is the saturation point, and the reason is told."""
-    bounds = {"max_concurrency": 64, "ttft_ms": 1.0, "min_gain": 0.0}
+    bounds = {"max_concurrency": 64, "ttft_ms": 1.0, "min_gain": -1.0}
     lines = run(port, levels=[], sweep=bounds, n_requests=2)
     assert len(lines["level"]) == 1
     assert "ttft_ms p99" in lines["end"][0]["stop_reason"]
-    good = run(port, levels=[], sweep={"max_concurrency": 3, "min_gain": 0.0}, n_requests=4)
+    good = run(port, levels=[], sweep={"max_concurrency": 3, "min_gain": -1.0}, n_requests=4)
     assert [level["concurrency"] for level in good["level"]] == [1, 2, 3]
     assert good["end"][0]["stop_reason"] == ""
 
