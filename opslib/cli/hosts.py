@@ -22,6 +22,6 @@ def hosts_command(as_json: bool) -> int:
     rows = [
         [host.alias, host.address, str(host.port or "-"), host.user or "-", ", ".join(host.labels)] for host in entries
     ]
-    rows.append(["rehearsal", "a practice host, started on first use", "-", "-", ""])
+    rows.append(["rehearsal", "a practice host, a new one for each command", "-", "-", ""])
     show("\n".join(plain_table(("alias", "address", "port", "user", "labels"), rows)))
     return 0

@@ -14,9 +14,10 @@ CommandTable = Mapping[str, tuple[str, str]]
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
 
-    def __init__(self, *args: Any, table: CommandTable, **options: Any) -> None:
+    def __init__(self, *args: Any, table: CommandTable, alone: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
         self.table = table
+        self.alone = alone  # what the group does without a command, for whoever guesses one
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -35,7 +36,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.table and not args[0].startswith("-"):
             close = get_close_matches(args[0], self.table, n=1, cutoff=0.6)
-            hint = f"did you mean {close[0]}?" if close else f"known: {', '.join(self.table)}"
+            known = "; ".join(filter(None, (f"known: {', '.join(self.table)}", self.alone)))
+            hint = f"did you mean {close[0]}?" if close else known
             raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx=ctx)
         return super().resolve_command(ctx, args)
 

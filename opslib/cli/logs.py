@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 import click
 
-from opslib.cli.acting import bound, json_option
+from opslib.cli.acting import bound, json_option, tell
 from opslib.cli.showing import show
 from opslib.domain.facts.journal import JournalEntry, journal_command, parse_journal, parse_journal_entry
 from opslib.domain.moments import parse_moment
 from opslib.domain.redaction import redact
 from opslib.errors import BadParameter, CouldNotFindOut, UnexpectedAnswer
-from opslib.workflow.facts import gather_unit_status, journal_sudo
+from opslib.workflow.facts import gather_unit_status, journal_sudo, unknown_unit
 
 
 @click.command("logs")
@@ -39,10 +39,14 @@ def logs_command(
         if not result.is_success:
             raise UnexpectedAnswer(f"journalctl: {result.error_text or result.exit_status}", host=host)
         entries = parse_journal(result.text)
+        if not entries and not gather_unit_status(opened, unit).is_installed:
+            raise unknown_unit(opened, unit)
         if as_json:
             show(json.dumps({"host": host, "unit": unit, "entries": _documents(entries)}, ensure_ascii=False))
             return 0
         _tell(entries)
+        if not entries:
+            tell(f"no line of {unit}" + (f" since {since}" if since else ""))
         if is_followed:
             after = entries[-1].cursor if entries else None
             asked = journal_command(unit, after_cursor=after, follow=True, since=None if after else datetime.now(UTC))

@@ -27,7 +27,8 @@ def rehearse_command(
 ) -> int:
     """Deploy a 230B model on a practice host: no GPU, no root and no network needed.
 
-    It runs the runbook 90-deploy over a real SSH connection, and leaves a record to read.
+    It runs the runbook 90-deploy over a real SSH connection, and leaves a record to read. The host itself ends with
+    the command.
     """
     if is_list:
         _list(as_json=as_json)

@@ -17,6 +17,7 @@ from opslib.domain.plans import Plan
 from opslib.domain.rollback import served_version
 from opslib.domain.states import CheckResult, State
 from opslib.workflow import lifecycle
+from opslib.workflow.facts import gather_unit_status, unknown_unit
 from opslib.workflow.install import apply_plan, unit_path
 from opslib.workflow.rollback import gather_kept, gather_served, model_note, plan_rollback
 
@@ -77,6 +78,8 @@ def _bring_back(host: Host, unit: str, planned: Plan, ready_s: float) -> Lifecyc
 
 def _list(host: Host, unit: str, *, as_json: bool) -> int:
     kept = gather_kept(host, unit_path(host, unit))
+    if not kept and not gather_unit_status(host, unit).is_installed:
+        raise unknown_unit(host, unit)
     served = served_version(kept, gather_served(host, unit))
     name = served[0].name if served and served[0] else "now" if served else ""
     if as_json:

@@ -34,7 +34,9 @@ SUBCOMMANDS = {
 NEWEST = 20
 
 
-@click.group("runs", cls=LazyGroup, table=SUBCOMMANDS, invoke_without_command=True)
+@click.group(
+    "runs", cls=LazyGroup, table=SUBCOMMANDS, alone="`opslib runs` alone lists them", invoke_without_command=True
+)
 @runs_dir_option
 @which_options
 @click.option("--runbook", default="", help="Only runs of this runbook (name or number).")

@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.live import Live
 
+from opslib.app.catalogue import default_runs_dir
 from opslib.app.unit_watch import replay_unit, watch_unit
 from opslib.cli.showing import show
 from opslib.cli.watch_screen import LEVELS, WatchScreen, headline
@@ -19,6 +20,7 @@ from opslib.domain.launch_record import LaunchUpdate
 from opslib.domain.launch_status import ABORT_WORDS, LaunchState, LaunchStatus
 from opslib.domain.states import State
 from opslib.errors import BadParameter
+from opslib.records.find import find_record
 
 _EXIT = {LaunchState.READY: State.OK, LaunchState.STALLED: State.WARNING, LaunchState.STARTING: State.WARNING}
 _BAD = {LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT}
@@ -28,7 +30,7 @@ _FRAMES_PER_S = 4
 @click.command("watch")
 @click.argument("host", required=False)
 @click.argument("unit", required=False)
-@click.option("--replay", type=click.Path(path_type=Path), help="Play a record, or an event file, again.")
+@click.option("--replay", type=click.Path(path_type=Path), help="Play a record (last, ...), or an event file, again.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Where no engine says it.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), help="Give up after so many seconds [never].")
 @click.option("--stall", "stall_s", type=click.FloatRange(1), default=900.0, show_default=True, help="Stalled after.")
@@ -45,6 +47,8 @@ def watch_command(host: str | None, unit: str | None, replay: Path | None, **opt
     """
     if replay is None and not (host and unit):
         raise BadParameter("HOST and UNIT are missing", hint="give both, or --replay RECORD")
+    if replay is not None and not replay.exists():
+        replay = find_record(default_runs_dir(), str(replay))
     as_json = bool(options.pop("as_json"))
     console = Console(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=True)
     title = str(replay) if replay else f"{host} {unit}"

@@ -116,7 +116,7 @@ def check_receipt(look: Look) -> PreflightCheck:
     model = look.reading.places.model if look.reading.places else None
     if model is None or model.problem:
         return unknown("the model could not be looked at")
-    found, step = model.receipts, f"opslib verify HOST {model.path} --level digest"
+    found, step = model.receipts, f"opslib verify {look.host} {model.path} --level digest"
     if found is None:
         return unknown("no receipt: its bytes were never compared with what was published", step)
     kept = f"{found.kept_at:%Y-%m-%d %H:%M} UTC"

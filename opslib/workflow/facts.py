@@ -2,7 +2,7 @@
 
 from opslib.domain.facts import gpu, identity, ports, systemd
 from opslib.domain.host import CommandResult, Host
-from opslib.errors import UnexpectedAnswer
+from opslib.errors import UnexpectedAnswer, UnknownName
 
 _JOURNAL_READERS = frozenset({"root", "systemd-journal", "adm", "wheel"})
 
@@ -17,6 +17,15 @@ def gather_unit_status(host: Host, unit: str) -> systemd.UnitStatus:
     """How systemd sees `unit` now; a unit that does not exist has load_state "not-found"."""
     result = host.run(systemd.show_unit_command(unit))
     return systemd.parse_unit_show(_answer(host, result))
+
+
+def unknown_unit(host: Host, unit: str) -> UnknownName:
+    """The refusal of a unit that systemd on the host knows nothing of, with where to look next."""
+    hint = f"opslib survey {host.settings.alias} lists its engine units"
+    if host.settings.is_rehearsal:
+        hint = "a rehearsal host ends with its command; `opslib rehearse` deploys on one, `make lab` keeps one"
+    message = f"systemd knows no unit {systemd.unit_name(unit)}"
+    return UnknownName(message, host=host.settings.alias, hint=hint)
 
 
 def may_read_journal(host: Host) -> bool:

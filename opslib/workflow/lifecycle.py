@@ -4,15 +4,15 @@ import json
 import time
 from collections.abc import Callable
 
-from opslib.domain.facts.systemd import UnitStatus, unit_name
+from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.host import Host
 from opslib.domain.lifecycle import LifecycleReport, Verb, plan_verb, report_of
 from opslib.domain.plans import Plan
 from opslib.domain.states import CheckResult, State
 from opslib.domain.unit_files import UnitFiles
-from opslib.errors import CouldNotFindOut, Refused, UnknownName
+from opslib.errors import CouldNotFindOut, Refused
 from opslib.workflow.answering import endpoint_of, prove_answering
-from opslib.workflow.facts import gather_unit_status
+from opslib.workflow.facts import gather_unit_status, unknown_unit
 from opslib.workflow.release import gather_hold, wait_released
 from opslib.workflow.survey import ask_survey
 from opslib.workflow.unit_files import gather_unit_files
@@ -27,7 +27,7 @@ def plan(host: Host, unit: str, verb: Verb, *, drain_s: float = 0.0) -> Plan:
     """What a verb would do now; raises UnknownName where systemd knows no such unit."""
     status = gather_unit_status(host, unit)
     if not status.is_installed:
-        raise UnknownName(f"systemd knows no unit {unit_name(unit)}", host=host.settings.alias)
+        raise unknown_unit(host, unit)
     return plan_verb(host.settings.alias, status, verb, drain_s=drain_s)
 
 

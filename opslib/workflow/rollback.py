@@ -67,7 +67,7 @@ def find_last_good(host: Host, unit: str, recorded: Snapshot | None, record: str
         raise UnknownName(
             f"no deploy of {unit_name(unit)} is known to have served",
             host=host.settings.alias,
-            hint="opslib rollback --list shows the kept versions; choose one with --to",
+            hint=f"opslib rollback {host.settings.alias} {unit} --list shows the kept versions; choose one with --to",
         )
     version, moment = found
     known_from = f"the host's journal: it served at {moment:%Y-%m-%d %H:%M:%S} UTC"

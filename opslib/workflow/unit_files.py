@@ -6,8 +6,8 @@ from opslib.domain.facts.systemd import unit_name
 from opslib.domain.host import Host
 from opslib.domain.plans import Plan
 from opslib.domain.unit_files import UnitFiles, UnitPart
-from opslib.errors import PrivilegeRefused, UnknownName
-from opslib.workflow.facts import gather_unit_status
+from opslib.errors import PrivilegeRefused
+from opslib.workflow.facts import gather_unit_status, unknown_unit
 from opslib.workflow.install import plan_file
 
 
@@ -15,7 +15,7 @@ def gather_unit_files(host: Host, unit: str) -> UnitFiles:
     """The unit's file and drop-ins as they lie on the host; raises UnknownName where systemd knows no such unit."""
     status = gather_unit_status(host, unit)
     if not status.fragment_path:
-        raise UnknownName(f"systemd knows no unit {unit_name(unit)}", host=host.settings.alias)
+        raise unknown_unit(host, unit)
     paths = (status.fragment_path, *status.drop_in_paths)
     parts = tuple(UnitPart(path=path, text=read_text(host, path) or "") for path in paths)
     return UnitFiles(unit=unit_name(unit), parts=parts, unit_dir=host.settings.unit_dir)

@@ -41,6 +41,7 @@ def test_version(capsys):
     [
         (["rnu"], "no command 'rnu'; did you mean run?"),
         (["frobnicate"], "no command 'frobnicate'; known: run, schedule, rehearse"),
+        (["runs", "list"], "`opslib runs` alone lists them"),
         (["runs", "--runs-dir", "/no/such/place"], "'/no/such/place' does not exist"),
         (["run"], "Missing argument 'RUNBOOK'"),
         (["runs", "--limt", "3"], "No such option"),

@@ -140,6 +140,17 @@ def test_exit_codes(state, code):
     assert exit_code(LaunchStatus(state=LaunchState(state), since=T0, at=T0, last_heard_at=T0)) == code
 
 
+def test_a_record_is_named_as_elsewhere(record, monkeypatch, capsys):
+    """`--replay last` is the newest record, as for every other verb."""
+    folder = record / "runs" / "20261129T120000Z-gpu-a-vllm-30-launch"
+    folder.mkdir(parents=True)
+    (folder / "record.json").write_text("{}")
+    (record / "watch-launch.jsonl").rename(folder / "watch-launch.jsonl")
+    monkeypatch.setenv("OPSLIB_RUNS", str(record / "runs"))
+    assert call(["watch", "--replay", "last"]) == 0
+    assert "loading weights" in capsys.readouterr().out
+
+
 def test_refusals(tmp_path, capsys):
     """Neither names nor a record, or a record without a watch: refused, or not found out, in words."""
     assert call(["watch"]) == 4

@@ -54,5 +54,6 @@ async def _deploy_practice_unit(run: Run, wanted: LaunchState) -> str:
         panel.take(update)
     reached = panel.status.state if panel.status else None
     if reached is not wanted:
-        raise CouldNotFindOut(f"the practice unit came out as {reached}, not {wanted}", host=run.alias)
+        hint = "take another scenario: rehearsal:healthy" if wanted is LaunchState.READY else "take another scenario"
+        raise CouldNotFindOut(f"the practice unit came out as {reached}, not {wanted}", host=run.alias, hint=hint)
     return f"{parameters.unit} {reached} for practice"
