@@ -18,6 +18,9 @@ BLOCK_TOKENS = 16
 _HYBRID_SINCE = (0, 10, 0)  # before, window and chunk layers were charged as full attention
 _CHUNKED_SINCE = (0, 14, 0)  # before, chunked layers switched the hybrid manager off (a latency regression)
 _ALIGN_SINCE = (0, 14, 0)  # prefix caching of states ("align" mode)
+_CACHED_BY_DEFAULT_SINCE = (0, 26, 0)  # config/model.py `is_prefix_caching_supported` of hybrids: not in 0.24.0
+_ALL_STATES_UNTIL = (0, 28, 0)  # models/config.py `MambaModelConfig`: "all" where the model can, in 0.27.0 still
+_KEEPS_ALL_STATES = {"falcon_h1", "granitemoehybrid", "jamba", "nemotron_h", "zamba2"}  # SupportsMambaPrefixCaching
 _IN_FLIGHT_SINCE = (0, 26, 0)  # before, windows and chunks kept one batch beside them (not in 0.25.1)
 _V2_RUNNER_SINCE = (0, 32, 0)
 _TOKENS_BY_CONCURRENCY_SINCE = (0, 20, 1)
@@ -56,6 +59,7 @@ class Demand(NamedTuple):
     in_flight: int  # max_num_batched_tokens
     state_blocks: int
     context_parallel: int
+    has_all_states: bool = False  # a state per block of the request, not only the newest
 
 
 def make_pool(model: ModelSpec, layers: Sequence[Layer], flags: ServeFlags, version: EngineVersion) -> Pool:
@@ -72,7 +76,7 @@ def make_pool(model: ModelSpec, layers: Sequence[Layer], flags: ServeFlags, vers
         total = sum(size * number for (_, _, size), number in attention.items())
         kinds = next(iter(attention), ("full", 0, 0.0))
         return Pool(total * block, (Group(kinds[0], kinds[1], block, 1),), is_hybrid=False)
-    return _hybrid_pool(attention, states, block, _alignment(model, version), version)
+    return _hybrid_pool(attention, states, block, _alignment(model, flags, version), version)
 
 
 def _hybrid_pool(
@@ -126,7 +130,10 @@ def _block_size(model: ModelSpec, flags: ServeFlags, version: EngineVersion) -> 
     return 64 if model.is_mla and version.expected >= (0, 9, 0) and not model.n_state_layers else BLOCK_TOKENS
 
 
-def _alignment(model: ModelSpec, version: EngineVersion) -> int:
+def _alignment(model: ModelSpec, flags: ServeFlags, version: EngineVersion) -> int:
+    if model.n_state_layers and _state_mode(model, flags, version) == "all":
+        chunk = model.traits.get("mamba_chunk_size") or model.traits.get("chunk_size")
+        return math.lcm(BLOCK_TOKENS, int(chunk or 256))
     if not model.is_mla:
         return 16
     return 128 if version.expected >= (0, 33, 0) else 64
@@ -134,16 +141,26 @@ def _alignment(model: ModelSpec, version: EngineVersion) -> int:
 
 def demand(model: ModelSpec, flags: ServeFlags, version: EngineVersion) -> Demand:
     """What one request takes besides its own tokens."""
-    mode = flags.value("--mamba-cache-mode")
-    caches = bool(flags.value("--enable-prefix-caching")) and version.expected >= _ALIGN_SINCE
-    is_aligned = mode == "align" or (mode is None and caches)
+    mode = _state_mode(model, flags, version)
     parallel = max(1, flags.decode_context_parallel_size)
-    del model
     return Demand(
         in_flight=flags.max_num_batched_tokens * _batches_in_flight(flags, version),
-        state_blocks=(2 if is_aligned else 1) + flags.n_draft_tokens,
+        state_blocks=(1 if mode == "none" else 2) + flags.n_draft_tokens,
         context_parallel=parallel,
+        has_all_states=mode == "all",
     )
+
+
+def _state_mode(model: ModelSpec, flags: ServeFlags, version: EngineVersion) -> str:
+    """--mamba-cache-mode as the engine settles it: states are kept at blocks where prefixes are cached."""
+    asked, caches = flags.value("--mamba-cache-mode"), flags.value("--enable-prefix-caching")
+    if caches is False or version.expected < _ALIGN_SINCE:
+        return "none"
+    if asked in {"align", "all"}:
+        return str(asked)
+    if not caches and version.expected < _CACHED_BY_DEFAULT_SINCE:
+        return "none"
+    return "all" if version.expected < _ALL_STATES_UNTIL and model.model_type in _KEEPS_ALL_STATES else "align"
 
 
 def _batches_in_flight(flags: ServeFlags, version: EngineVersion) -> int:
@@ -162,9 +179,9 @@ def blocks_per_request(pool: Pool, need: Demand, n_tokens: int) -> int:
 
 
 def _blocks(group: Group, need: Demand, n_tokens: int) -> int:
-    if group.kind == "state":
-        return need.state_blocks
     block = group.block_tokens
+    if group.kind == "state":
+        return -(-n_tokens // block) + need.state_blocks - 2 if need.has_all_states else need.state_blocks
     if group.kind == "sliding":
         return -(-min(group.window - 1 + need.in_flight, n_tokens) // block) + 1
     if group.kind == "chunked":

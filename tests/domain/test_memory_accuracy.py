@@ -160,6 +160,25 @@ QWEN_NEXT = {
     "num_experts_per_tok": 10,
     "max_position_embeddings": 262144,
 }
+NEMOTRON = {
+    "architectures": ["NemotronHForCausalLM"],
+    "model_type": "nemotron_h",
+    "hidden_size": 4096,
+    "num_hidden_layers": 16,
+    "hybrid_override_pattern": "MMM*MMM*MMM*MMM*",
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "vocab_size": 131072,
+    "intermediate_size": 14336,
+    "mamba_num_heads": 128,
+    "mamba_head_dim": 64,
+    "ssm_state_size": 128,
+    "n_groups": 8,
+    "conv_kernel": 4,
+    "chunk_size": 256,
+    "max_position_embeddings": 131072,
+}
 QWEN_14B = {
     "architectures": ["Qwen2ForCausalLM"],
     "hidden_size": 5120,
@@ -218,6 +237,27 @@ def test_as_many_sequences_as_blocks_are_the_remedy():
         "gpu-memory/cuda-graphs", model, flags, weights=None, gpu_total_bytes=total, engine_version="0.23.1"
     )
     assert (found[0].flag, found[0].value) == ("--max-num-seqs", "161")
+
+
+@pytest.mark.parametrize(
+    ("family", "line", "version", "blocks"),
+    [  # one group of full layers and three of states
+        ("qwen3_5", "", "0.24.0", 42 + 3),
+        ("qwen3_5", "", "0.26.0", 42 + 3 * 2),
+        ("qwen3_5", "--no-enable-prefix-caching", "0.26.0", 42 + 3),
+        ("qwen3_5", "--enable-prefix-caching", "0.24.0", 42 + 3 * 2),
+        ("nemotron_h", "", "0.24.0", 16 + 3),  # a state of 2,158,592 bytes is 2,108 tokens of 1,024: blocks of 2,112
+        ("nemotron_h", "", "0.27.0", 15 + 3 * 15),  # in chunks of 256: blocks of 2,304
+        ("nemotron_h", "", "0.28.0", 16 + 3 * 2),
+    ],
+)
+def test_prefix_caching_of_hybrids_is_the_default(family, line, version, blocks):
+    """Since 0.26; until 0.27 Mamba-2 models then kept a state at each block, which chunks of the kernel align."""
+    config = QWEN_27B if family == "qwen3_5" else NEMOTRON
+    model, engine = parse_model_config(config), read_engine_version(version)
+    flags = parse_serve_arguments(line.split(), engine_version=version)
+    pool = make_pool(model, model.layers, flags, engine)
+    assert blocks_per_request(pool, demand(model, flags, engine), 32768) == blocks
 
 
 @pytest.mark.parametrize(
