@@ -47,7 +47,7 @@ def schedule_command() -> None:
     """Let a runbook run by itself: opslib schedule RUNBOOK --on-calendar daily shows the timer, --install makes it."""
 
 
-@schedule_command.command("add")
+@schedule_command.command("add", short_help="Show the timer that runs RUNBOOK, or install it.")
 @click.argument("runbook")
 @click.option("--on-calendar", multiple=True, required=True, metavar="WHEN", help='As in "Mon..Fri 03:30" or daily.')
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
@@ -137,7 +137,7 @@ def _tell_end(schedule: Schedule, made: Scheduled | None) -> None:
         show("note      cron does not catch up what it missed while the machine was off")
 
 
-@schedule_command.command("list")
+@schedule_command.command("list", short_help="List the schedules, and how each last run ended.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def list_command(*, as_json: bool) -> int:
     """List the schedules: when each runs next, and how its last run ended."""
@@ -163,7 +163,7 @@ def list_command(*, as_json: bool) -> int:
     return 0
 
 
-@schedule_command.command("remove")
+@schedule_command.command("remove", short_help="Show what would be taken away, or do it.")
 @click.argument("name")
 @click.option("--yes", "is_yes", is_flag=True, help="Do what is shown.")
 def remove_command(name: str, *, is_yes: bool) -> int:
