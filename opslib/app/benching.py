@@ -69,8 +69,12 @@ def measure_url(
     on_level: Callable[[BenchmarkLevel], None],
 ) -> Measured:
     """Measures an endpoint from this machine and keeps a record; raises BadParameter for a URL that is none."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:  # as of "http://[::1"
+        is_url = False
+    if not is_url:
         raise BadParameter(f"{url!r} is no URL", hint="as https://llm.example.com/v1, or HOST UNIT for a unit")
     started_at, start = datetime.now(UTC), time.monotonic()
     host = open_host(HostSettings(alias=HERE, address=LOCAL))
