@@ -93,7 +93,7 @@ def measure_url(
     finally:
         host.close()
     duration_s = time.monotonic() - start
-    folder = RunFolder.create(runs_dir, parts.hostname, "url", RUNBOOK, started_at)
+    folder = RunFolder.create(runs_dir, parts.hostname or HERE, "url", RUNBOOK, started_at)
     keep_formats(folder, report)
     folder.write_record(_record(url, parameters, report, started_at, duration_s))
     return Measured(report, folder.path)
