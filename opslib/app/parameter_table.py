@@ -8,7 +8,14 @@ from opslib.domain.parameters import RUNBOOKS, defaults_of
 from opslib.views.parameters import bounds_of
 
 COLUMNS = ("parameter", "what it says", "type", "default", "runbooks")
-_TYPES = {"string": "text", "integer": "whole number", "number": "number", "object": "table of texts", "null": "`null`"}
+_TYPES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "`true` or `false`",
+    "object": "table of texts",
+    "null": "`null`",
+}
 
 
 def parameter_table() -> str:
