@@ -7,12 +7,14 @@ from pathlib import Path
 from opslib.app.binding import check_alias, open_bound_host
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.launch_history import read_durations
+from opslib.domain.host import Host
 from opslib.domain.launch_events import Aborted, event_document
 from opslib.domain.launch_record import LaunchUpdate, WatchHead, replay_watch
 from opslib.domain.launch_status import FINAL, LaunchState
 from opslib.domain.launch_story import LaunchStory
 from opslib.errors import CouldNotFindOut, UnknownName
 from opslib.records.watch_file import WatchFile, read_watch_file, watch_files
+from opslib.workflow.facts import gather_unit_status, unknown_unit
 from opslib.workflow.launch import watch_launch
 
 # A crash that systemd answers with a new start is not the end of it.
@@ -35,10 +37,11 @@ def watch_unit(
     """What is seen of a unit until it is ready or failed (with `goes_on`: until it failed), kept in the file `events`.
 
     Closed early, the file ends with "aborted by the operator", and the unit goes on. Raises UnknownName for a host
-    that is not in the inventory, and what `watch_launch` raises.
+    that is not in the inventory or a unit that it knows nothing of, and what `watch_launch` raises.
     """
     check_alias(host)
     opened = open_bound_host(host)
+    _refuse_unknown(opened, unit)
     file = WatchFile(events) if events else None
     tracked: list[WatchHead] = []
 
@@ -76,6 +79,17 @@ def watch_unit(
         if file:
             file.flush()
         opened.close()
+
+
+def _refuse_unknown(host: Host, unit: str) -> None:
+    """Refuse a unit that there isn't; a host that does not answer yet is waited for by the watch itself."""
+    try:
+        is_installed = gather_unit_status(host, unit).is_installed
+    except CouldNotFindOut:
+        return
+    if not is_installed:
+        host.close()
+        raise unknown_unit(host, unit)
 
 
 def replay_unit(path: Path) -> Iterator[tuple[WatchHead, LaunchUpdate]]:

@@ -8,7 +8,7 @@ from opslib.cli.main import call
 from tests.fakes import FakeHost
 
 
-@pytest.mark.parametrize("words", [["logs", "a", "vlm"], ["rollback", "a", "vlm", "--list"]])
+@pytest.mark.parametrize("words", [["logs", "a", "vlm"], ["rollback", "a", "vlm", "--list"], ["watch", "a", "vlm"]])
 def test_an_unknown_unit_is_refused(words, monkeypatch, capsys):
     """No line and no version are no answer where there is no such unit: exit code 4, and where to look next."""
     host = FakeHost(
@@ -20,6 +20,8 @@ def test_an_unknown_unit_is_refused(words, monkeypatch, capsys):
     )
     for module in ("logs", "rollback"):
         monkeypatch.setattr(f"opslib.cli.{module}.bound", lambda _: nullcontext(host))
+    monkeypatch.setattr("opslib.app.unit_watch.open_bound_host", lambda _: host)
+    monkeypatch.setattr("opslib.app.unit_watch.check_alias", lambda _: None)
     assert call(words) == 4
     said = capsys.readouterr()
     assert said.out == ""
