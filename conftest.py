@@ -2,6 +2,14 @@
 
 import os
 import tempfile
+from pathlib import Path
 
 os.environ.setdefault("OPSLIB_HEADLESS", "1")
 os.environ.setdefault("OPSLIB_RUNS", tempfile.mkdtemp(prefix="opslib-runs-"))
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Count the tests that ended, over all processes of a parallel run (the names are only for a reader)."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        with Path(os.environ["OPSLIB_TRANSCRIPT"] + ".ended").open("a") as file:
+            file.write(f"{nodeid}\n")

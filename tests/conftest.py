@@ -43,13 +43,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["OPSLIB_RUNS"] = runs.name
 
 
-def pytest_runtest_logfinish(nodeid: str) -> None:
-    """Count the tests that ended, over all processes of a parallel run (the names are only for a reader)."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        with Path(os.environ["OPSLIB_TRANSCRIPT"] + ".ended").open("a") as file:
-            file.write(f"{nodeid}\n")
-
-
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
     """Note each module that pytest looks into."""
     parent.config.stash.setdefault(COLLECTED, set()).add(module_path)
