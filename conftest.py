@@ -5,6 +5,8 @@ import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OPSLIB_HEADLESS", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:  # what one process lists isn't what another is writing
+    os.environ["OPSLIB_RUNS"] = tempfile.mkdtemp(prefix="opslib-runs-")
 os.environ.setdefault("OPSLIB_RUNS", tempfile.mkdtemp(prefix="opslib-runs-"))
 
 

@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -113,8 +115,10 @@ def test_what_is_in_the_way_is_found(kind, request):
     who = LockHolder(
         user="ana", controller="desk", process_id=7, runbook="90-deploy", since=datetime(2026, 3, 1, tzinfo=UTC)
     )
-    with opened(settings) as host, opened(settings) as other, hold_lock(other, UNIT, who):
-        port = _taken_port(host)
+    with opened(settings) as host, opened(settings) as other, hold_lock(other, UNIT, who), ExitStack() as taken:
+        port = taken.enter_context(
+            _taken_port("" if kind != "rehearsal" else request.getfixturevalue("rehearsal").loopback)
+        )
         changes = {
             "port": port,
             "flags": ("--max-num-sequences", "8"),
@@ -131,13 +135,14 @@ def test_what_is_in_the_way_is_found(kind, request):
     assert "lock" not in mine
 
 
-def _taken_port(host: Host) -> int:
+@contextmanager
+def _taken_port(loopback: str) -> Iterator[int]:
     """A port of the host on which something listens: sshd's own on a real host; on the practice host one is opened."""
-    if not host.settings.is_rehearsal:
-        return 22
-    program = f"{host.settings.vllm.rpartition('/')[0]}/listen"
-    assert host.run(("sh", "-c", f"{program} 8123 >/dev/null 2>&1 & sleep 1")).is_success
-    return 8123
+    if not loopback:
+        yield 22
+        return
+    with socket.create_server((loopback, 0)) as listener:
+        yield listener.getsockname()[1]
 
 
 @pytest.mark.realhost

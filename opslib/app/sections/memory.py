@@ -53,8 +53,10 @@ def compare_parallel_sizes(run: Run) -> Answer:
         return SectionResult(state=State.OK, summary=summary), answer_panel(run.alias, State.OK, summary)
     table = parallel_table(situation, max(len(plan.gpus), situation.flags.n_gpus))
     fitting = [row for row in table if row.verdict == "fits"]
-    best = f"fewest GPUs: tensor x pipeline {fitting[0].tensor_parallel_size} x {fitting[0].pipeline_parallel_size}"
-    summary = best if fitting else "no size fits surely with these flags"
+    summary = "no size fits surely with these flags"
+    if fitting:
+        sizes = f"{fitting[0].tensor_parallel_size} x {fitting[0].pipeline_parallel_size}"
+        summary = f"fewest GPUs: tensor x pipeline {sizes}"
     entries = read_ledger(default_runs_dir(), run.alias)
     value = {
         "parallel_table": [row.model_dump() for row in table],

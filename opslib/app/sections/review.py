@@ -10,12 +10,14 @@ from opslib.app.reviewing import document_of, facts_of, records_frame, select_re
 from opslib.app.run import Run, SectionResult
 from opslib.app.section import Answer, section
 from opslib.app.unit_watch import replay_stories
+from opslib.domain.launch_record import WatchHead
+from opslib.domain.launch_story import LaunchStory
 from opslib.domain.run_diff import RunDiff, diff_runs
 from opslib.domain.run_incident import Incident, incident
 from opslib.domain.run_timeline import Timeline, timeline
 from opslib.domain.states import State
+from opslib.errors import CouldNotFindOut
 from opslib.records.index import RecordEntry
-from opslib.records.watch_file import watch_files
 from opslib.views.incident import incident_panel
 from opslib.views.launch import launch_panel
 from opslib.views.records import records_table
@@ -88,13 +90,21 @@ def show_launch(run: Run, record: str = "") -> Shown:
     """
     runs_dir = run.folder.path.parent
     names = [record] if record else [entry.name for entry in _runs_listed(run)]
-    name = next((name for name in names if record or watch_files(runs_dir / name)), "")
-    if not name:
+    told = next(filter(None, (_stories(runs_dir / name, is_asked=bool(record)) for name in names)), None)
+    if told is None:
         return Shown(note(_NO_LAUNCH), _NO_LAUNCH)
-    panels = [
-        launch_panel(head.host, head.unit, story, is_over=True) for head, story in replay_stories(runs_dir / name)
-    ]
+    panels = [launch_panel(head.host, head.unit, story, is_over=True) for head, story in told]
     return Shown("<hr>".join(panel.html for panel in panels), "\n\n".join(panel.text for panel in panels))
+
+
+def _stories(folder: Path, *, is_asked: bool) -> list[tuple[WatchHead, LaunchStory]]:
+    """What was watched in a record; nothing where it holds no watch and nobody asked for this very one."""
+    try:
+        return replay_stories(folder)
+    except CouldNotFindOut:
+        if is_asked:
+            raise
+        return []
 
 
 def reviewed_frame(run: Run) -> "pd.DataFrame":
