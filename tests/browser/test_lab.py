@@ -60,7 +60,7 @@ def test_saved_file_without_a_kernel_shows_every_final_state(deployed, open_note
     """Reopened with no kernel to be had, the file shows form, consent, launch, verdict, diff, table and figure."""
     book = open_notebook(f"runs/{deployed.name}/notebook.ipynb", kernel=False)
     for source, words in {
-        "parameter_form(": "apply_remedies changed in the form",
+        "parameter_form(": "apply_remedies, concurrency_levels, benchmark_repeats changed in the form",
         "verify_download(run)": "125 of 125 shards",
         "plan_memory(run)": "weights",
         "await confirm(run)": "Yes, said the operator",
