@@ -42,6 +42,22 @@ def test_a_unit_is_started_restarted_and_stopped(kind, request):
 
 
 @pytest.mark.parametrize("kind", ["rehearsal", pytest.param("debian", marks=pytest.mark.realhost)])
+def test_a_failed_unit_is_started_with_a_clean_slate(kind, request):
+    """What failed before does not count against a start that is asked for: systemd forgets it first."""
+    host = open_host(request.getfixturevalue(kind).settings)
+    try:
+        text = "[Service]\nExecStart=/bin/false\n"
+        host.write_file(f"{host.settings.unit_dir}/{UNIT}.service", text.encode(), sudo=True)
+        assert host.run(("systemctl", "daemon-reload"), sudo=True).is_success
+        start_unit(host, UNIT)
+        time.sleep(0.8)
+        assert show_unit(host, UNIT).active_state == "failed"
+        assert start_unit(host, UNIT).before.active_state == "failed"
+    finally:
+        host.close()
+
+
+@pytest.mark.parametrize("kind", ["rehearsal", pytest.param("debian", marks=pytest.mark.realhost)])
 def test_engine_version_and_programs_are_asked(kind, request):
     """The engine says its version, or none where there is no engine; programs are found by the shell's own means."""
     host = open_host(request.getfixturevalue(kind).settings)
