@@ -15,9 +15,10 @@ from rich.live import Live
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.unit_watch import replay_unit, watch_unit
 from opslib.cli.showing import show
-from opslib.cli.watch_screen import LEVELS, WatchScreen, headline
+from opslib.cli.watch_screen import WatchScreen, headline
 from opslib.domain.launch_record import LaunchUpdate
 from opslib.domain.launch_status import ABORT_WORDS, LaunchState, LaunchStatus
+from opslib.domain.launch_story import LEVELS
 from opslib.domain.states import State
 from opslib.errors import BadParameter
 from opslib.records.find import find_record
@@ -37,7 +38,9 @@ _FRAMES_PER_S = 4
 @click.option("--follow", is_flag=True, help="Go on watching once it is ready.")
 @click.option("--no-gpus", is_flag=True, help="Ask no nvidia-smi.")
 @click.option("--events", type=click.Path(dir_okay=False, path_type=Path), help="Keep all events in this file.")
-@click.option("--level", type=click.Choice(LEVELS), default="DEBUG", help="Journal lines of this level and worse.")
+@click.option(
+    "--level", type=click.Choice(list(LEVELS)), default="DEBUG", help="Journal lines of this level and worse."
+)
 @click.option("--grep", "search", default="", help="Journal lines that match this regular expression.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output at the end.")
 def watch_command(host: str | None, unit: str | None, replay: Path | None, **options: Any) -> int:

@@ -9,12 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from opslib.cli.showing import visible
-from opslib.domain.engine_log import parse_log_line, strip_colours
+from opslib.domain.engine_log import strip_colours
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.launch_events import JournalSeen
 from opslib.domain.launch_phases import PhaseSpan
 from opslib.domain.launch_record import LaunchUpdate
 from opslib.domain.launch_status import LaunchState, LaunchStatus, answer_words
+from opslib.domain.launch_story import LEVELS, level_of
 
 _STYLES = {
     LaunchState.READY: "bold green",
@@ -24,8 +25,6 @@ _STYLES = {
     LaunchState.UNREACHABLE: "bold magenta",
     LaunchState.ABORTED: "bold magenta",
 }
-_LEVELS = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-LEVELS = tuple(_LEVELS)
 _BAR_CELLS = 24
 _GIB = 2**30
 
@@ -35,7 +34,7 @@ class WatchScreen:
 
     def __init__(self, title: str, *, level: str = "DEBUG", search: str = "", n_lines: int = 12) -> None:
         self._title = title
-        self._level = _LEVELS[level]
+        self._level = LEVELS[level]
         self._search = re.compile(search) if search else None
         self._journal: deque[str] = deque(maxlen=n_lines)
         self.status: LaunchStatus | None = None
@@ -50,8 +49,7 @@ class WatchScreen:
 
     def _shown_line(self, entry: JournalEntry) -> str:
         text = strip_colours(entry.message).strip()
-        level = _LEVELS.get(parse_log_line(entry.message).level, entry.priority if entry.priority is not None else 6)
-        if not text or level > self._level or (self._search and not self._search.search(text)):
+        if not text or level_of(entry) > self._level or (self._search and not self._search.search(text)):
             return ""
         return visible(text)
 
