@@ -62,6 +62,18 @@ def put_unit(debian: DebianHost, text: str) -> None:
 
 
 @contextmanager
+def _beside(run: Callable[[], None], ended: threading.Event) -> Iterator[None]:
+    """`run` goes on in a thread while the block lasts; `ended` tells it that the block is over."""
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(10)
+
+
+@contextmanager
 def tracking(debian: DebianHost, take: Callable[[float, LaunchUpdate], None]) -> Iterator[None]:
     """The tracker looks on while the block lasts."""
     host, ended = open_host(debian.settings), threading.Event()
@@ -72,13 +84,10 @@ def tracking(debian: DebianHost, take: Callable[[float, LaunchUpdate], None]) ->
             if ended.is_set():
                 return
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
     try:
-        yield
+        with _beside(run, ended):
+            yield
     finally:
-        ended.set()
-        thread.join(10)
         host.close()
 
 
@@ -97,13 +106,8 @@ def looping(debian: DebianHost, every_s: float, seen: list[tuple[float, int]]) -
                 seen.append((time.time(), int(n[0])))
             ended.wait(every_s)
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
+    with _beside(run, ended):
         yield
-    finally:
-        ended.set()
-        thread.join(10)
 
 
 def host_cpu_s(debian: DebianHost) -> float:
