@@ -4,7 +4,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import paramiko
 from fabric import Connection
@@ -44,11 +44,13 @@ class ChannelPipe:
 
     def write(self, data: bytes) -> None:
         """Write all of it to standard input."""
-        self._channel.sendall(data)
+        with _broken_pipe():
+            self._channel.sendall(data)
 
     def end_input(self) -> None:
         """Send the end of standard input."""
-        self._channel.shutdown_write()
+        with _broken_pipe():
+            self._channel.shutdown_write()
 
     def wait(self, timeout_s: float) -> int | None:
         """The exit status; -1 when the channel closed without one."""
@@ -58,7 +60,17 @@ class ChannelPipe:
 
     def close(self) -> None:
         """Close the channel."""
-        self._channel.close()
+        with suppress(OSError), _broken_pipe():
+            self._channel.close()
+
+
+@contextmanager
+def _broken_pipe() -> Iterator[None]:
+    """Paramiko's words for a transport that died under a message, as the error that a dead pipe gives."""
+    try:
+        yield
+    except (EOFError, SSHException) as error:
+        raise BrokenPipeError(str(error) or "the SSH connection has ended") from error
 
 
 class SshHost(CommandHost):

@@ -8,13 +8,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from paramiko.ssh_exception import SSHException
 
 from opslib.domain.host import HostSettings
 from opslib.errors import BadParameter, HostKeyRefused, HostUnreachable, OpslibError, PrivilegeRefused
 from opslib.hosts import connection
-from opslib.hosts.ssh import SshHost
+from opslib.hosts.ssh import ChannelPipe, SshHost
 from tests.conftest import opened
 from tests.loopback_sshd import free_port, keygen, loopback_sshd
 
@@ -224,6 +226,20 @@ def test_a_command_on_a_dead_link_is_given_up(debian: Any, monkeypatch: pytest.M
 
 
 @pytest.mark.realhost
+@pytest.mark.parametrize("error", [EOFError(), SSHException("Channel closed."), BrokenPipeError()])
+@pytest.mark.parametrize(("call", "arguments"), [("write", (b"x",)), ("end_input", ())])
+def test_a_transport_that_dies_under_a_message_is_a_broken_pipe(
+    error: Exception, call: str, arguments: tuple[bytes, ...]
+) -> None:
+    """Whatever paramiko says of a dead transport, those who feed a command see one kind of error."""
+    channel = Mock(**{"sendall.side_effect": error, "shutdown_write.side_effect": error, "close.side_effect": error})
+    pipe = ChannelPipe(channel, Mock())
+    with pytest.raises(BrokenPipeError):
+        getattr(pipe, call)(*arguments)
+    pipe.close()
+    channel.close.assert_called_once_with()
+
+
 def test_a_host_that_restarts_is_reached_again(debian: Any) -> None:
     """After the host was restarted the same object goes on, with a new connection."""
     host = SshHost(debian.settings)
