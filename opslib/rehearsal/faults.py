@@ -109,8 +109,11 @@ def boot_lines(journal: JournalStore, scenario: Scenario) -> None:
     kernel_line(journal, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {scenario.gpus['driver_version']}")
 
 
-def fault_commands(journal: JournalStore) -> dict[str, Command]:
-    """Commands that only a drill sends to the daemon: `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...`."""
+def fault_commands(journal: JournalStore, links: Links) -> dict[str, Command]:
+    """Commands that only a drill sends to the daemon.
+
+    `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...`, `cut-link SECONDS`.
+    """
 
     async def write_kernel_line(argv: Sequence[str], _terminal: Terminal) -> int:
         kernel_line(journal, argv[1], priority=int(argv[0]))
@@ -120,7 +123,11 @@ def fault_commands(journal: JournalStore) -> dict[str, Command]:
         processes.kill([int(pid) for pid in argv[1:]], signal.Signals[argv[0]])
         return 0
 
-    return {"kernel-line": write_kernel_line, "kill": send_signal}
+    async def cut_link(argv: Sequence[str], _terminal: Terminal) -> int:
+        links.cut(float(argv[0]))
+        return 0
+
+    return {"kernel-line": write_kernel_line, "kill": send_signal, "cut-link": cut_link}
 
 
 def _foreign_program(layout: Layout, before: Before) -> list[str]:

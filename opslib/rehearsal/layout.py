@@ -94,8 +94,8 @@ class Layout:
         return {**self.environment(), "HOME": home, "USER": "ops", "LOGNAME": "ops", "SHELL": "/bin/sh"}
 
 
-def lay_out(root: Path, scenario: Scenario) -> Layout:
-    """Make the root directory as the scenario wants it."""
+def lay_out(root: Path, scenario: Scenario, shared: Path | None = None) -> Layout:
+    """Make the root directory as the scenario wants it; a checkpoint that it leaves alone may be `shared`, by links."""
     layout = Layout(root, free_loopback())
     for name in _DIRECTORIES:
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -103,10 +103,17 @@ def lay_out(root: Path, scenario: Scenario) -> Layout:
     _make_keys(layout)
     checkpoint = root / "srv/models" / MODEL
     if not checkpoint.exists():
-        write_checkpoint(checkpoint)
+        _place_checkpoint(checkpoint, None if any(before.path for before in scenario.before) else shared)
     for before in scenario.before:
         change_file(root / "srv/models", before)
     return layout
+
+
+def _place_checkpoint(path: Path, shared: Path | None) -> None:
+    if shared is None:
+        write_checkpoint(path)
+    else:
+        shutil.copytree(shared, path, copy_function=os.link)
 
 
 def free_loopback() -> str:

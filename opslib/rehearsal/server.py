@@ -2,69 +2,58 @@
 
 import argparse
 import asyncio
-import contextlib
-import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from opslib.domain.host import HostSettings
-from opslib.errors import CouldNotFindOut
 from opslib.rehearsal import processes
-from opslib.rehearsal.control import ControlServer, send_request
-from opslib.rehearsal.faults import Faults, boot_lines, fault_commands
-from opslib.rehearsal.journal_store import JournalStore
-from opslib.rehearsal.journalctl import journalctl
-from opslib.rehearsal.layout import Layout, lay_out, pin
-from opslib.rehearsal.manager import Manager
+from opslib.rehearsal.control import send_request
+from opslib.rehearsal.daemon import ALIAS, Daemon, say_ready, start_daemon, stop_signals, until_stopped
 from opslib.rehearsal.scenarios import Scenario, load_scenario
-from opslib.rehearsal.ssh_server import USER, SessionSettings, start_ssh_server
-from opslib.rehearsal.systemctl import systemctl
-from opslib.rehearsal.systemd_analyze import systemd_analyze
+from opslib.rehearsal.standing import Standing, standing_host
 
-ALIAS = "rehearsal"
 DEFAULT_SCENARIO = "sampler-oom"
 _READY_TIMEOUT_S = 20.0
-_CLOSE_TIMEOUT_S = 10.0
-_PARENT_CHECK_S = 0.5
 
 
-@dataclass
-class RehearsalHost:
-    """A running rehearsal host; ends with `close`, with this process, or with its `with` block."""
+@dataclass(frozen=True)
+class PracticeHost:
+    """A practice host that stands somewhere: how it is reached, and what may be done to it from outside."""
 
     settings: HostSettings
     scenario: str
     root: Path
     loopback: str
-    _process: "subprocess.Popen[bytes]"
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def drill(self, *argv: str) -> None:
-        """Do something to the host from outside: `kernel-line PRIORITY MESSAGE` or `kill SIGNAL PID...`."""
+        """Do something to the host from outside.
+
+        `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...` or `cut-link SECONDS`.
+        """
         send_request(Path((self.root / "run/control").read_text()), argv)
+
+
+@dataclass(frozen=True)
+class RehearsalHost(PracticeHost):
+    """A running rehearsal host; ends with `close`, with this process, or with its `with` block."""
+
+    _daemon: Daemon
+
+    @property
+    def _process(self) -> "subprocess.Popen[bytes]":
+        return self._daemon.process
 
     def close(self) -> None:
         """End the host with everything that runs on it; safe to call twice."""
-        with self._lock:
-            if self._process.stdin and not self._process.stdin.closed:
-                self._process.stdin.close()
-            try:
-                self._process.wait(_CLOSE_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-            if self._process.stdout:
-                self._process.stdout.close()
+        self._daemon.close()
 
     def __enter__(self) -> Self:
         return self
@@ -86,104 +75,22 @@ def start_rehearsal(
     load_scenario(scenario)
     temporary = None if root else Path(tempfile.mkdtemp(prefix="opslib-rehearsal-"))
     base = (root or temporary or Path()).resolve()
-    argv = [sys.executable, "-m", "opslib.rehearsal.server", "--root", str(base), "--scenario", scenario]
-    argv += ["--time-factor", str(time_factor), *(["--remove-root"] if temporary else [])]
-    # A session of its own: an interrupt (of a terminal, of a kernel) is for the runbook, not for its host.
-    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    timer = threading.Timer(_READY_TIMEOUT_S, process.kill)
-    timer.start()
-    line = process.stdout.readline() if process.stdout else b""
-    timer.cancel()
-    if not line:
-        process.kill()
-        raise CouldNotFindOut(f"The rehearsal host did not start (exit status {process.wait()}).", host=ALIAS)
-    ready = json.loads(line)
-    settings = HostSettings.model_validate(ready["settings"])
-    return RehearsalHost(settings, scenario, base, ready["loopback"], process)
-
-
-def _settings(layout: Layout, port: int, scenario: str) -> HostSettings:
-    root = layout.root
-    return HostSettings(
-        alias=ALIAS,
-        address="127.0.0.1",
-        port=port,
-        user=USER,
-        identity_file=str(layout.identity_file),
-        known_hosts_file=str(layout.known_hosts),
-        labels=(f"scenario={scenario}",),
-        sudo=True,
-        unit_dir=str(layout.unit_dir),
-        state_dir=str(root / "var/lib/opslib"),
-        models_dir=str(root / "srv/models"),
-        vllm=str(layout.vllm),
-        is_rehearsal=True,
+    arguments = ["--root", str(base), "--scenario", scenario, "--time-factor", str(time_factor)]
+    arguments += ["--remove-root"] if temporary else []
+    daemon, ready = start_daemon("opslib.rehearsal.server", arguments, timeout_s=_READY_TIMEOUT_S)
+    return RehearsalHost(
+        HostSettings.model_validate(ready["settings"]), scenario, base, ready["loopback"], _daemon=daemon
     )
 
 
 async def serve(root: Path, scenario: Scenario, time_factor: float) -> None:
     """Run the host until standard input ends or a signal asks it to stop."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, stop.set)
-    layout = lay_out(root, scenario)
-    table = processes.ProcessTable()
-    table.watch(loop)
-    journal = JournalStore(root / "var/log/journal.jsonl", hostname=os.uname().nodename)
-    boot_lines(journal, scenario)
-    mark = f"rehearsal-{os.getpid()}"
-    factor = time_factor * scenario.unit_time_factor
-    manager = Manager(layout.unit_dir, journal, table, layout.environment(), group_prefix=mark, time_factor=factor)
-    with tempfile.TemporaryDirectory(prefix="opslib-") as short:
-        control = ControlServer(
-            Path(short) / "control",
-            {
-                "systemctl": lambda argv, terminal: systemctl(manager, argv, terminal),
-                "journalctl": lambda argv, terminal: journalctl(journal, argv, terminal),
-                "systemd-analyze": systemd_analyze,
-                **fault_commands(journal),
-            },
-        )
-        await control.start()
-        (root / "run/control").write_text(str(control.path))
-        environment = {**layout.session_environment(), processes.CGROUP_VARIABLE: f"{mark}/user.slice"}
-        sessions = SessionSettings(root / "home/ops", environment, layout.loopback, table)
-        acceptor = await start_ssh_server(sessions, layout.host_key, layout.authorized_keys)
-        pin(layout, acceptor.get_port())
-        faults = Faults(layout, scenario, table, f"{mark}/faults")
-        await faults.begin()
-        faults.arm(manager, sessions.links)
-        settings = _settings(layout, acceptor.get_port(), scenario.name)
-        ready = {"settings": settings.model_dump(mode="json"), "loopback": layout.loopback}
-        sys.stdout.write(json.dumps(ready) + "\n")
-        sys.stdout.flush()
-        await _until_stopped(loop, stop)
-        acceptor.close()
-        control.close()
-        manager.kill_all()
-        processes.kill(processes.members_below(mark), signal.SIGKILL)
-        journal.close()
-
-
-async def _until_stopped(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    def on_input() -> None:
-        if not os.read(0, 4096):
-            stop.set()
-
-    async def watch_parent() -> None:  # PR_SET_PDEATHSIG would tell of the thread that started us, not of its process
-        parent = os.getppid()
-        while os.getppid() == parent:  # noqa: ASYNC110 - the kernel tells nobody
-            await asyncio.sleep(_PARENT_CHECK_S)
-        stop.set()
-
-    watching = asyncio.ensure_future(watch_parent())
-    with contextlib.suppress(PermissionError):  # standard input is a file: only signals stop the host then
-        loop.add_reader(0, on_input)
-    await stop.wait()
-    watching.cancel()
-    with contextlib.suppress(OSError):
-        loop.remove_reader(0)
+    stop, table = stop_signals(), processes.ProcessTable()
+    table.watch(asyncio.get_running_loop())
+    wanted = Standing(root, scenario, ALIAS, f"rehearsal-{os.getpid()}", time_factor=time_factor)
+    async with standing_host(wanted, table) as ready:
+        say_ready(ready)
+        await until_stopped(stop)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

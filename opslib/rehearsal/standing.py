@@ -1,0 +1,94 @@
+"""One practice host that stands: its SSH server, unit manager, journal and faults, within a daemon's event loop."""
+
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from opslib.domain.host import HostSettings
+from opslib.rehearsal import processes
+from opslib.rehearsal.control import ControlServer
+from opslib.rehearsal.faults import Faults, boot_lines, fault_commands
+from opslib.rehearsal.journal_store import JournalStore
+from opslib.rehearsal.journalctl import journalctl
+from opslib.rehearsal.layout import Layout, lay_out, pin
+from opslib.rehearsal.manager import Manager
+from opslib.rehearsal.scenarios import Scenario
+from opslib.rehearsal.ssh_server import USER, SessionSettings, start_ssh_server
+from opslib.rehearsal.systemctl import systemctl
+from opslib.rehearsal.systemd_analyze import systemd_analyze
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a host is to be: where it lies, what goes wrong on it, under which name it is reached."""
+
+    root: Path
+    scenario: Scenario
+    alias: str
+    mark: str  # its processes' control groups lie below this name
+    labels: tuple[str, ...] = ()
+    time_factor: float = 1.0
+    checkpoint: Path | None = None  # whose files it shares; None: it gets its own
+
+    def settings(self, layout: Layout, port: int) -> HostSettings:
+        """How it is reached."""
+        return HostSettings(
+            alias=self.alias,
+            address="127.0.0.1",
+            port=port,
+            user=USER,
+            identity_file=str(layout.identity_file),
+            known_hosts_file=str(layout.known_hosts),
+            labels=(*self.labels, f"scenario={self.scenario.name}"),
+            sudo=True,
+            unit_dir=str(layout.unit_dir),
+            state_dir=str(self.root / "var/lib/opslib"),
+            models_dir=str(self.root / "srv/models"),
+            vllm=str(layout.vllm),
+            is_rehearsal=True,
+        )
+
+
+@asynccontextmanager
+async def standing_host(wanted: Standing, table: processes.ProcessTable) -> AsyncIterator[dict[str, object]]:
+    """The host, while the block lasts; yields what its ready line says: settings and loopback address."""
+    root, scenario = wanted.root, wanted.scenario
+    layout = lay_out(root, scenario, wanted.checkpoint)
+    journal = JournalStore(root / "var/log/journal.jsonl", hostname=os.uname().nodename)
+    boot_lines(journal, scenario)
+    factor = wanted.time_factor * scenario.unit_time_factor
+    manager = Manager(
+        layout.unit_dir, journal, table, layout.environment(), group_prefix=wanted.mark, time_factor=factor
+    )
+    environment = {**layout.session_environment(), processes.CGROUP_VARIABLE: f"{wanted.mark}/user.slice"}
+    sessions = SessionSettings(root / "home/ops", environment, layout.loopback, table)
+    with tempfile.TemporaryDirectory(prefix="opslib-") as short:
+        control = ControlServer(
+            Path(short) / "control",
+            {
+                "systemctl": lambda argv, terminal: systemctl(manager, argv, terminal),
+                "journalctl": lambda argv, terminal: journalctl(journal, argv, terminal),
+                "systemd-analyze": systemd_analyze,
+                **fault_commands(journal, sessions.links),
+            },
+        )
+        await control.start()
+        (root / "run/control").write_text(str(control.path))
+        acceptor = await start_ssh_server(sessions, layout.host_key, layout.authorized_keys)
+        pin(layout, acceptor.get_port())
+        faults = Faults(layout, scenario, table, f"{wanted.mark}/faults")
+        await faults.begin()
+        faults.arm(manager, sessions.links)
+        settings = wanted.settings(layout, acceptor.get_port())
+        try:
+            yield {"settings": settings.model_dump(mode="json"), "loopback": layout.loopback}
+        finally:
+            acceptor.close()
+            control.close()
+            manager.kill_all()
+            processes.kill(processes.members_below(wanted.mark), signal.SIGKILL)
+            journal.close()
