@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import nbformat
-
 from opslib.app.catalogue import find_runbook
 from opslib.app.form import typed
 from opslib.app.index import link_to
@@ -86,6 +84,7 @@ def _word(value: Any) -> str:
 
 def filled_in(notebook: Path, given: Mapping[str, Any]) -> str:
     """The text of a runbook whose parameters are filled in, as papermill does it."""
+    import nbformat  # noqa: PLC0415 - as papermill
     from papermill.parameterize import parameterize_notebook  # noqa: PLC0415 - takes a while, and most runs are good
 
     copybook = nbformat.read(notebook, as_version=4)  # type: ignore[no-untyped-call]
