@@ -100,6 +100,18 @@ def start_timeout_s(wait_s: int, *, model_bytes: int = 0, is_notify: bool = Fals
     return wait_s + _MARGIN_S + (_WARMING_S + round(model_bytes / _SLOW_DISK_BYTES_S) if is_notify else 0)
 
 
+def start_timeout_words(wait_s: int, *, model_bytes: int) -> str:
+    """What a start under Type=notify is given, and what that is made of.
+
+    >>> start_timeout_words(300, model_bytes=215 * 10**9)
+    'a start is given 2335 s: guard 360 s, 215.0 GB of weights at 200 MB/s 1075 s, warming up 900 s; longer if it moves'
+    """
+    load_s = round(model_bytes / _SLOW_DISK_BYTES_S)
+    parts = f"guard {wait_s + _MARGIN_S} s, {model_bytes / 1e9:.1f} GB of weights at 200 MB/s {load_s} s"
+    total_s = start_timeout_s(wait_s, model_bytes=model_bytes, is_notify=True)
+    return f"a start is given {total_s} s: {parts}, warming up {_WARMING_S} s; longer if it moves"
+
+
 def render_environment_file(variables: Mapping[str, str]) -> str:
     r"""The text of an EnvironmentFile= (systemd.exec(5)) that gives each variable its value unchanged.
 

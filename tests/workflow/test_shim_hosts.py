@@ -22,6 +22,8 @@ from tests.rig.inventory import write_inventory
 pytestmark = pytest.mark.realhost
 
 UNIT = "vllm-minimax"
+LIMIT = "TimeoutStartSec=2411"  # the guard, 230 GB from a slow disk, warming up
+START = "a start is given 2411 s: guard 360 s, 230.1 GB of weights at 200 MB/s 1151 s, warming up 900 s"
 HEALTH_URL = "http://127.0.0.1:8000/health"
 FLAGS = "--port 8000 --tensor-parallel-size 4 --gpu-memory-utilization 0.95 --max-model-len 131072 --max-num-seqs 64"
 
@@ -137,14 +139,20 @@ def test_engine_that_dies_with_status_0_is_a_failure_and_is_restarted(machine: A
 
 
 def test_launch_runbook_ends_ok(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`30-launch` with notify_systemd: the unit names the shim, and the kit's own tracker finds the engine behind it."""
+    """`30-launch` with notify_systemd: the unit names the shim and waits as long as its model's size asks for, which the
+    plan shows; the kit's own tracker finds the engine behind the shim.
+    """
     set_engine(machine, "healthy", clock_factor=20)
     settings = machine.ops_settings.model_copy(update={"vllm": "/opt/standin/bin/vllm"})
     monkeypatch.setenv("OPSLIB_HOSTS", str(write_inventory(tmp_path / "hosts.toml", "debian", settings)))
     given = {"host": "debian", "consent": "given", "notify_systemd": True, "max_num_seqs": 64}
     result = run_headless("30-launch", given, runs_dir=tmp_path / "runs")
     assert (result.outcome.state, result.exit_code) == ("ok", 0), result.outcome
-    assert " -- /opt/standin/bin/vllm serve" in machine.ssh("systemctl", "cat", UNIT).stdout
+    unit_text = machine.ssh("systemctl", "cat", UNIT).stdout
+    assert " -- /opt/standin/bin/vllm serve" in unit_text
+    page = (result.folder / "record.html").read_text()
+    assert LIMIT in unit_text
+    assert START in page
     with opened(settings) as host:
         files = gather_unit_files(host, UNIT)
         assert running_flags(host, UNIT)["--port"] == "8000"

@@ -11,6 +11,7 @@ from opslib.domain.lifecycle import forget_steps
 from opslib.domain.parameters import is_reference
 from opslib.domain.plans import Plan
 from opslib.domain.states import State
+from opslib.domain.vllm_unit import start_timeout_words
 from opslib.errors import BadParameter, ConsentMissing, DryRunEnds
 from opslib.records.secrets import resolve_reference
 from opslib.views.panels import answer_panel, plan_panel
@@ -26,8 +27,7 @@ def plan_unit(run: Run) -> Answer:
     text, _ = unit_for(run)
     plan = plan_for_unit(run)
     lint = lint_text(run.host, run.parameters.unit, text)
-    replaced = run.parameters.replaces
-    later = [f"stop {replaced}, which {run.parameters.unit} replaces, when all of this is done"] if replaced else []
+    later = _later(run)
     run.answers["plan"] = plan
     summary = f"{len(plan.steps)} steps would change this host" if plan.steps else "nothing to change: it is installed"
     if lint.findings:
@@ -43,6 +43,16 @@ def plan_unit(run: Run) -> Answer:
     steps = [*(step.title for step in plan.steps), *later, *lint.lines]
     result = SectionResult(state=lint.state, summary=summary, value=value)
     return result, plan_panel(run.alias, summary, shown_diff(plan), steps, state=lint.state)
+
+
+def _later(run: Run) -> list[str]:
+    """What the steps don't show: the unit that makes room, and how long a start is given."""
+    given = run.parameters
+    words = [f"stop {given.replaces}, which {given.unit} replaces, when all of this is done"] if given.replaces else []
+    if given.notify_systemd:
+        wait_s = given.gpu_wait_s if given.gpus else 0
+        words.append(start_timeout_words(wait_s, model_bytes=host_plan(run).weights.total_bytes))
+    return words
 
 
 def plan_for_unit(run: Run) -> Plan:
@@ -74,6 +84,7 @@ def unit_for(run: Run) -> tuple[str, dict[str, str]]:
         environment=plain,
         has_secrets=bool(secrets),
         notify_stall_s=parameters.stall_s if parameters.notify_systemd else None,
+        model_bytes=host_plan(run).weights.total_bytes,
     )
     return text, secrets
 
