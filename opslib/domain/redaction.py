@@ -17,6 +17,7 @@ _WRAPPED = re.compile(
 )  # a line of base64, and one after it
 _SHOWN = 10  # characters of a secret whose beginning alone is found
 _REFERENCES = ("env:", "file:", "keyring:", "[redacted")
+_NAMED = "[redacted:named]"
 
 
 class _Pattern(NamedTuple):
@@ -101,9 +102,7 @@ def is_worth_hiding(value: str) -> bool:
 
     A shorter one would be found everywhere.
     """
-    return len(value) >= MIN_SECRET_LENGTH and not value.startswith(
-        ("/", "~", "env:", "file:", "keyring:", "[redacted")
-    )
+    return len(value) >= MIN_SECRET_LENGTH and not value.startswith(("/", "~", *_REFERENCES))
 
 
 def _assignments(row: str) -> Iterator[str]:
@@ -142,14 +141,11 @@ def _redact_value(value: Any, secrets: tuple[str, ...]) -> Any:
 
 
 def _redact_named(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
-    if (
-        isinstance(value, str)
-        and value
-        and says_secret(key)
-        and not value.startswith(("env:", "file:", "keyring:", "[redacted"))
-    ):
-        return "[redacted:named]"
-    return _redact_value(value, secrets)
+    return _NAMED if _is_named_secret(key, value) else _redact_value(value, secrets)
+
+
+def _is_named_secret(key: str, value: Any) -> bool:
+    return isinstance(value, str) and value != "" and says_secret(key) and not value.startswith(_REFERENCES)
 
 
 def _redact_cell_part(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
@@ -157,14 +153,19 @@ def _redact_cell_part(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
     if key.startswith("image/") and key != "image/svg+xml":
         return _redact_known_only(value, secrets)
     if _is_lines(key) and isinstance(value, list) and value and all(isinstance(line, str) for line in value):
-        return redact("".join(value), secrets).splitlines(keepends=True)  # a secret may span two lines
+        return _redact_again("".join(value), secrets).splitlines(keepends=True)  # a secret may span two lines
     if isinstance(value, str):
-        return _redact_named(key, value, secrets)
+        return _NAMED if _is_named_secret(key, value) else _redact_again(value, secrets)
     if isinstance(value, list):
         return [_redact_cell_part("", item, secrets) for item in value]
     if isinstance(value, Mapping):
         return {redact(str(name), secrets): _redact_cell_part(str(name), item, secrets) for name, item in value.items()}
     return _redact_value(value, secrets)
+
+
+@lru_cache(maxsize=128)  # a run saves its notebook after each cell, with all that stood there before
+def _redact_again(text: str, secrets: tuple[str, ...]) -> str:
+    return redact(text, secrets)
 
 
 def _is_lines(key: str) -> bool:
