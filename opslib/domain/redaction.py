@@ -163,7 +163,7 @@ def _redact_cell_part(key: str, value: Any, secrets: tuple[str, ...]) -> Any:
     return _redact_value(value, secrets)
 
 
-@lru_cache(maxsize=128)  # a run saves its notebook after each cell, with all that stood there before
+@lru_cache(maxsize=2048)  # a run saves its notebook after each cell, with all that stood there before
 def _redact_again(text: str, secrets: tuple[str, ...]) -> str:
     return redact(text, secrets)
 
