@@ -52,6 +52,9 @@ class FakeHost:
     def settings(self) -> HostSettings:
         return self._settings
 
+    def connect(self) -> None:
+        """It is there."""
+
     def run(
         self,
         argv: Sequence[str],

@@ -1,18 +1,18 @@
-"""Many hosts at once: each surveyed in a thread of its own, the answers in the order asked for."""
+"""Which hosts are meant, and a survey of each of them at once, with what the records know of each."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 
-from opslib.app.binding import REHEARSAL, check_alias, open_bound_host
+from opslib.app.binding import REHEARSAL, check_alias
+from opslib.app.catalogue import default_runs_dir
+from opslib.app.many import Unasked, ask_hosts
+from opslib.domain.host import Host
 from opslib.domain.parameters import ALL_HOSTS
 from opslib.domain.survey import HostSurvey, unreached
-from opslib.errors import OpslibError, Refused, UnknownName
-from opslib.hosts.inventory import load_inventory
+from opslib.errors import Refused, UnknownName
+from opslib.hosts.inventory import Inventory, load_inventory
+from opslib.records.latest import latest_runs
 from opslib.workflow.survey import survey_host
-
-MAX_THREADS = 32
 
 OnSurvey = Callable[[HostSurvey], None]
 
@@ -25,8 +25,8 @@ def known_aliases() -> tuple[str, ...]:
 def chosen_aliases(given: Sequence[str], *, is_all: bool = False) -> tuple[str, ...]:
     """The hosts to look over: those given, with `is_all` all; without either the inventory's, else the rehearsal host.
 
-    `all` among those given stands for every host of hosts.toml. Raises UnknownName, with the nearest name, or
-    BadParameter for a hosts.toml that can't be read, before any host is contacted.
+    A label stands for every host that has it, `all` for every host of hosts.toml. Raises UnknownName, with the nearest
+    name, or BadParameter for a hosts.toml that can't be read, before any host is contacted.
     """
     given = _spelt_out(given)
     for alias in given:
@@ -37,41 +37,55 @@ def chosen_aliases(given: Sequence[str], *, is_all: bool = False) -> tuple[str, 
 
 
 def _spelt_out(given: Sequence[str]) -> Sequence[str]:
-    if ALL_HOSTS not in given:
-        return given
+    """The aliases that the words stand for; an alias goes before a label of the same name."""
     inventory = load_inventory()
-    if not inventory.hosts:
+    if ALL_HOSTS in given and not inventory.hosts:
         where = "no hosts.toml was found" if inventory.path is None else f"{inventory.path} names no host"
         raise UnknownName(f"{ALL_HOSTS!r} means no host: {where}", hint="write [hosts.ALIAS] and an address into it")
-    return [name for alias in given for name in (inventory.hosts if alias == ALL_HOSTS else (alias,))]
+    return [alias for word in given for alias in _meant(word, inventory)]
+
+
+def _meant(word: str, inventory: Inventory) -> Sequence[str]:
+    if word == ALL_HOSTS:
+        return tuple(inventory.hosts)
+    labelled = [alias for alias, settings in inventory.hosts.items() if word in settings.labels]
+    return labelled if labelled and word not in inventory.hosts else (word,)
 
 
 def survey_hosts(
     aliases: Sequence[str], units: Sequence[str] = (), *, on_survey: OnSurvey = lambda _survey: None
 ) -> tuple[HostSurvey, ...]:
-    """A survey of each host, in the order of `aliases`; `on_survey` gets each as it comes, from its own thread."""
+    """A survey of each host, in the order of `aliases`; `on_survey` gets each as it comes, from its own thread.
+
+    Each has the last deploy and the last benchmark that this controller's records know of.
+    """
     wanted = tuple(dict.fromkeys(aliases))
-    if not wanted:
-        return ()
-    with ThreadPoolExecutor(max_workers=min(MAX_THREADS, len(wanted)), thread_name_prefix="survey") as pool:
-        return tuple(pool.map(partial(_survey, units=units, on_survey=on_survey), wanted))
-
-
-def _survey(alias: str, *, units: Sequence[str], on_survey: OnSurvey) -> HostSurvey:
-    began_at = datetime.now(UTC)
-    try:
-        host = open_bound_host(alias)
-    except OpslibError as error:
-        now = datetime.now(UTC)
-        is_refused = isinstance(error, Refused)
-        duration_s = (now - began_at).total_seconds()
-        survey = unreached(
-            alias, error.message, error.hint, surveyed_at=now, duration_s=duration_s, is_refused=is_refused
+    surveys = ask_hosts(
+        wanted, partial(_survey, units=units, on_survey=on_survey), partial(_unasked, on_survey=on_survey)
+    )
+    latest = latest_runs(default_runs_dir(), wanted)
+    return tuple(
+        survey.model_copy(
+            update={"last_deploy": latest[survey.host].deploy, "last_benchmark": latest[survey.host].benchmark}
         )
-    else:
-        try:
-            survey = survey_host(host, units)
-        finally:
-            host.close()
+        for survey in surveys
+    )
+
+
+def _survey(host: Host, *, units: Sequence[str], on_survey: OnSurvey) -> HostSurvey:
+    survey = survey_host(host, units)
+    on_survey(survey)
+    return survey
+
+
+def _unasked(why: Unasked, *, on_survey: OnSurvey) -> HostSurvey:
+    survey = unreached(
+        why.alias,
+        why.error.message,
+        why.error.hint,
+        surveyed_at=why.ended_at,
+        duration_s=round((why.ended_at - why.began_at).total_seconds(), 3),
+        is_refused=isinstance(why.error, Refused),
+    )
     on_survey(survey)
     return survey

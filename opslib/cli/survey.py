@@ -12,7 +12,8 @@ from opslib.app.survey import chosen_aliases, survey_hosts
 from opslib.cli.showing import show
 from opslib.domain.states import worst
 from opslib.domain.survey import HostSurvey
-from opslib.views.survey import attention, checks_table, gpus_table, hosts_table, units_table
+from opslib.views.survey import attention, one_host, units_table
+from opslib.views.survey_matrix import hosts_table
 
 
 @click.command("survey")
@@ -23,7 +24,8 @@ from opslib.views.survey import attention, checks_table, gpus_table, hosts_table
 def survey_command(hosts: tuple[str, ...], units: tuple[str, ...], *, is_all: bool, as_json: bool) -> int:
     """Look over hosts at once: units and what they really are, GPUs, disks, memory, journal, clock.
 
-    Changes nothing. Without HOST: all of hosts.toml. The exit code is that of the worst host.
+    HOST is an alias or a label. Several hosts are a row each; one is told in full. Changes nothing. Without HOST: all
+    of hosts.toml. The exit code is that of the worst host: 0 ok, 1 warning, 2 critical, 3 could not find out.
     """
     asked_at, start = datetime.now(UTC), monotonic()
     surveys = survey_hosts(chosen_aliases(hosts, is_all=is_all), units)
@@ -42,11 +44,11 @@ def _document(surveys: Sequence[HostSurvey], asked_at: datetime, duration_s: flo
 
 
 def _tell(surveys: Sequence[HostSurvey], duration_s: float) -> None:
-    """The whole of one host; of several a table, and what needs attention."""
-    shown = [checks_table(surveys[0])] if len(surveys) == 1 else [hosts_table(surveys)]
-    if any(survey.units for survey in surveys):
-        shown.append(units_table(surveys))
-    if len(surveys) == 1 and surveys[0].gpus:
-        shown.append(gpus_table(surveys))
-    show("\n\n".join([*(part.text for part in shown), attention(surveys).text]))
+    """The whole of one host; of several a row each, and what needs attention."""
+    if len(surveys) == 1:
+        show(one_host(surveys[0]))
+    else:
+        has_more = any(len(survey.units) > 1 for survey in surveys)
+        shown = [hosts_table(surveys), *([units_table(surveys)] if has_more else []), attention(surveys)]
+        show("\n\n".join(part.text for part in shown))
     show(f"\n{len(surveys)} host{'s' if len(surveys) > 1 else ''} in {duration_s:.1f} s", file=sys.stderr)

@@ -120,6 +120,9 @@ class Host(Protocol):
     @property
     def settings(self) -> HostSettings: ...
 
+    def connect(self) -> None:
+        """Connect now; what is asked first would do it otherwise. Raises HostUnreachable, HostKeyRefused, ..."""
+
     def run(
         self,
         argv: Sequence[str],

@@ -143,6 +143,13 @@ def figures_of(record: RunRecord) -> dict[str, float]:
     return {name: value for name, value in found.items() if isinstance(value, int | float)}
 
 
+def best_throughput(record: RunRecord) -> float | None:
+    """Output tokens per second at the best level of the run's benchmark; None where nothing was measured."""
+    levels = section_value(record, "benchmark").get("levels", ())
+    found = [level.get("output_throughput") for level in levels if isinstance(level, Mapping)]
+    return max((float(each) for each in found if isinstance(each, int | float)), default=None)
+
+
 def states_of(record: RunRecord) -> dict[str, State]:
     """The state of each section, in order."""
     return {section.name: section.state for section in record.sections}

@@ -72,6 +72,16 @@ class Clock(Value):
     uncertainty_s: float
 
 
+class LastRun(Value):
+    """The newest run of a kind that this controller keeps a record of."""
+
+    record: str  # the name of its folder
+    runbook: str
+    state: str  # the outcome's state, or the run's status where it has none
+    at: datetime
+    output_throughput: float | None = None  # tokens per second, at its best level
+
+
 class HostSurvey(Value):
     """What one look over a host came to; its state is the worst of its checks."""
 
@@ -93,6 +103,9 @@ class HostSurvey(Value):
     memory: HostMemory | None = None
     clock: Clock | None = None
     uptime_s: float | None = None
+    headroom_bytes: int | None = None  # the least that is free on a GPU in use; where none is, on any GPU
+    last_deploy: LastRun | None = None  # from the controller's records, not from the host
+    last_benchmark: LastRun | None = None
 
     @property
     def is_reached(self) -> bool:

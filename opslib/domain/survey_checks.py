@@ -7,7 +7,7 @@ from opslib.domain.facts.gpu import Gpu
 from opslib.domain.facts.ports import Listener, parse_listeners
 from opslib.domain.states import State, worst
 from opslib.domain.survey import Clock, EngineUnit, Filesystem, HostSurvey, SurveyCheck
-from opslib.domain.survey_gpus import first_remedy, judge_gpus, judge_kernel
+from opslib.domain.survey_gpus import first_remedy, headroom, judge_gpus, judge_kernel
 from opslib.domain.survey_reading import SurveyReading
 from opslib.domain.survey_units import judge_unit
 from opslib.errors import UnexpectedAnswer
@@ -68,6 +68,7 @@ def judge_survey(
         memory=reading.memory,
         clock=clock,
         uptime_s=reading.uptime_s,
+        headroom_bytes=headroom(gpus),
     )
 
 

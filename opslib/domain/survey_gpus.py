@@ -44,6 +44,12 @@ def judge_gpus(reading: SurveyReading) -> tuple[tuple[Gpu, ...], tuple[GpuHolder
     return gpus, holders, _judge_holders(reading, gpus, holders)
 
 
+def headroom(gpus: tuple[Gpu, ...]) -> int | None:
+    """The least memory in bytes that is free on a GPU in use; on any GPU where none is; None without GPUs."""
+    held = [gpu for gpu in gpus if gpu.memory_used_bytes >= HELD_BYTES]
+    return min((gpu.memory_free_bytes for gpu in held or gpus), default=None)
+
+
 def _gpu_problem(answer: CommandAnswer) -> SurveyCheck | None:
     said = " ".join((answer.error or answer.text).split())[:200]
     if answer.problem == "missing" or answer.exit_status == 127:

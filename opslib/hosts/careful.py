@@ -31,6 +31,10 @@ class CarefulHost:
         """The host's own settings."""
         return self._host.settings
 
+    def connect(self) -> None:
+        """Connect, as the host itself does."""
+        self._host.connect()
+
     def run(
         self,
         argv: Sequence[str],

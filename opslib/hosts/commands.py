@@ -48,6 +48,9 @@ class CommandHost(ABC):
     def forward_port(self, remote_port: int) -> AbstractContextManager[int]:
         """A loopback port of this machine that reaches `remote_port` on the host's loopback, while open."""
 
+    def connect(self) -> None:  # noqa: B027 - only some have something to open
+        """Nothing is to be opened before the first command."""
+
     def run(
         self,
         argv: Sequence[str],

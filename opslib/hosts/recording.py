@@ -47,6 +47,10 @@ class RecordingHost:
             return "rehearsal"
         return "local" if self.settings.address == "local" else "real"
 
+    def connect(self) -> None:
+        """Connect; nothing is sent that would be recorded."""
+        self._host.connect()
+
     def run(
         self,
         argv: Sequence[str],

@@ -48,6 +48,9 @@ class ReplayHost:
         """The recorded host's settings."""
         return self._settings
 
+    def connect(self) -> None:
+        """Nothing is connected to."""
+
     def run(
         self,
         argv: Sequence[str],

@@ -96,6 +96,10 @@ class SshHost(CommandHost):
             raise self._lost() from error
         return ChannelPipe(channel, transport)
 
+    def connect(self) -> None:
+        """Connect and log in, unless that has been done."""
+        self._connected()
+
     @contextmanager
     def forward_port(self, remote_port: int) -> Iterator[int]:
         """A loopback port of this machine that reaches `remote_port` on the host's loopback, while open."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from opslib.domain.record import RunRecord
-from opslib.domain.run_facts import cause_of, cured_by, has_come_up
+from opslib.domain.run_facts import best_throughput, cause_of, cured_by, has_come_up
 from opslib.domain.states import Value
 from opslib.errors import OpslibError
 from opslib.records.alive import is_alive
@@ -38,8 +38,10 @@ class RecordEntry(Value):
     cause: str = ""  # the failure's id
     cured_by: str = ""  # the change after which the unit came up
     has_come_up: bool = False  # whether the unit was started and answered
+    output_throughput: float | None = None  # tokens per second at the best level that was measured
     controller: str = ""
     process_id: int | None = None
+    user: str = ""  # who began it, and the engine's task where one did
     last_section: str = ""
 
     @property
@@ -114,8 +116,10 @@ def _entry_of(record: RunRecord, folder: str) -> RecordEntry:
         cause=cause_of(record),
         cured_by=cured_by(record),
         has_come_up=has_come_up(record),
+        output_throughput=best_throughput(record),
         controller=record.controller,
         process_id=record.process_id,
+        user=record.user,
         last_section=record.sections[-1].name if record.sections else "the beginning",
     )
 

@@ -15,51 +15,12 @@ from opslib.views.theme import MUTED, badge, headline, note, state_text
 
 GIB = 2**30
 WIDTH = 118  # of a line of text
-HOST_COLUMNS = ("host", "state", "what it says", "GPUs", "models free", "up")
 UNIT_COLUMNS = ("host", "state", "unit", "it is", "model", "port", "engine")
 GPU_COLUMNS = ("host", "GPU", "used GiB", "of", "held by", "pid", "unit", "user", "for")
 CHECK_COLUMNS = ("topic", "state", "finding")
 # what is typed -> the runbook that it runs
 _RUNBOOKS = {"opslib run investigate-crash": "40-investigate-crash", "opslib run launch": "30-launch"}
 _LEAST = 24  # characters that the widest column keeps
-
-
-def hosts_table(surveys: Sequence[HostSurvey]) -> Shown:
-    """One row per host: its state, what it says, GPUs in use, room for models, time since boot."""
-    summary = hosts_sentence(surveys)
-    state = worst(survey.state for survey in surveys)
-    rows = [_host_row(survey) for survey in surveys]
-    host = surveys[0].host if len(surveys) == 1 else ""
-    html = headline(state, summary, host=host) + table(rows, HOST_COLUMNS)
-    text = f"{state_text(state)}  {host}: {summary}" if host else f"{state_text(state)}  {summary}"
-    return Shown(html, f"{text}\n\n{fitted(rows, HOST_COLUMNS, 'what it says')}")
-
-
-def hosts_sentence(surveys: Sequence[HostSurvey]) -> str:
-    """How many hosts are in which state, and which of them aren't ok; what it came to where there is one only."""
-    if len(surveys) == 1:
-        return surveys[0].summary
-    parts = []
-    for state in (State.CRITICAL, State.UNKNOWN, State.WARNING):
-        named = [survey.host for survey in surveys if survey.state is state]
-        if named:
-            more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-            parts.append(f"{len(named)} {state.value} ({', '.join(named[:3])}{more})")
-    n_ok = sum(survey.state is State.OK for survey in surveys)
-    return f"{len(surveys)} hosts: " + ", ".join([*parts, f"{n_ok} ok"] if n_ok or not parts else parts)
-
-
-def _host_row(survey: HostSurvey) -> tuple[object, ...]:
-    held = sum(gpu.memory_used_bytes >= GIB for gpu in survey.gpus)
-    models = survey.filesystems.get("models")
-    free = _size(models.free_bytes) if models and not models.problem else None
-    gpus = f"{held} of {len(survey.gpus)} held" if survey.gpus else None
-    up = age_words(survey.uptime_s) if survey.uptime_s is not None else None
-    return survey.host, survey.state, survey.summary, gpus, free, up
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / GIB / 1024:,.1f} TiB" if n_bytes >= 1024 * GIB else f"{n_bytes / GIB:,.0f} GiB"
 
 
 def attention(surveys: Sequence[HostSurvey]) -> Shown:
@@ -180,13 +141,28 @@ def checks_table(survey: HostSurvey) -> Shown:
     return Shown(html, f"{text}\n\n{_who(survey)}")
 
 
+def one_host(survey: HostSurvey) -> str:
+    """The whole of one host as text, its state said once: topics, units, GPUs, and what is to be done, if anything."""
+    parts = [checks_table(survey).text]
+    parts += [_rows_of(units_table([survey]))] if survey.units else []
+    parts += [_rows_of(gpus_table([survey]))] if survey.gpus else []
+    parts += [attention([survey]).text] if survey.state is not State.OK else []
+    return "\n\n".join(parts)
+
+
+def _rows_of(shown: Shown) -> str:
+    """A table without its headline."""
+    return shown.text.partition("\n\n")[2]
+
+
 def _who(survey: HostSurvey) -> str:
     """Who answered, in one line."""
     who = survey.identity
     if who is None:
         return survey.who
     systemd = f", systemd {survey.systemd_version}" if survey.systemd_version else ""
-    versions = f"kernel {who.kernel}{systemd}, Python {who.python_version}"
+    driver = f", driver {survey.driver_version}" if survey.driver_version else ""
+    versions = f"kernel {who.kernel}{systemd}{driver}, Python {who.python_version}"
     return f"{survey.who}, {versions}; looked over in {survey.duration_s:.2f} s"
 
 

@@ -11,7 +11,7 @@ from opslib.app.survey import chosen_aliases, survey_hosts
 from opslib.domain.parameters import validate_parameters
 from opslib.domain.states import State
 from opslib.errors import Refused, UnknownName
-from opslib.views.survey import WIDTH, hosts_table
+from opslib.views.survey_matrix import WIDTH, hosts_table
 from tests.domain.test_survey import reading
 from tests.fakes import FakeHost, answered
 from tests.loopback_sshd import free_port, keygen
@@ -112,7 +112,7 @@ def test_good_and_bad_hosts_stand_in_one_table_at_once(inventory):
 
 def test_hosts_are_asked_side_by_side(monkeypatch):
     """All hosts are asked at the same time, and each is told as it comes."""
-    import opslib.app.survey as module
+    import opslib.app.many as module
 
     monkeypatch.setattr(module, "open_bound_host", lambda alias: MeetingHost(alias=alias))
     told = []

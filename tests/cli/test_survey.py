@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-import opslib.app.survey as app_survey
+import opslib.app.many as app_many
 import opslib.cli.check as cli_check
 from opslib.cli.main import call
 from opslib.domain.states import State
@@ -44,7 +44,7 @@ def hosts(tmp_path, monkeypatch):
     def bind(alias):
         return Host(answers[alias], alias=alias)
 
-    monkeypatch.setattr(app_survey, "open_bound_host", bind)
+    monkeypatch.setattr(app_many, "open_bound_host", bind)
     monkeypatch.setattr(cli_check, "open_bound_host", bind)
     monkeypatch.setattr("opslib.domain.survey_checks.CLOCK_S", 1e12)  # the reading is of another day
     return answers

@@ -3,19 +3,20 @@
 import json
 import shutil
 import subprocess
+from datetime import timedelta
 
-from opslib.domain.survey import unreached
-from opslib.views.survey import WIDTH, attention, checks_table, gpus_table, hosts_table, units_table
+from opslib.domain.survey import LastRun, unreached
+from opslib.views.survey import WIDTH, attention, checks_table, gpus_table, one_host, units_table
+from opslib.views.survey_matrix import WIDTH as MATRIX_WIDTH
+from opslib.views.survey_matrix import hosts_table
 from tests.conftest import not_here
 from tests.domain.test_survey import AT, judge
 
 
 def test_every_view_names_its_hosts_and_fits():
     """Each table fits 118 columns as text, its HTML has neither script nor style sheet, and a long sentence is cut."""
-    surveys = [
-        judge({}),
-        judge({"kernel": None}).model_copy(update={"host": "a-host-with-quite-a-long-name", "summary": "x" * 300}),
-    ]
+    why = unreached("gpu-x", "nothing answered " * 20, "is it up?", surveyed_at=AT, duration_s=10.0)
+    surveys = [judge({}), judge({"kernel": None}).model_copy(update={"host": "a-host-with-quite-a-long-name"}), why]
     for shown in (hosts_table(surveys), units_table(surveys), gpus_table(surveys), checks_table(surveys[0])):
         assert all(len(line) <= WIDTH for line in shown.text.splitlines()), shown.text
         assert "gpu-a" in shown.text
@@ -23,6 +24,51 @@ def test_every_view_names_its_hosts_and_fits():
         assert "<script" not in shown.html
     assert "…" in hosts_table(surveys).text
     assert "4-7" in gpus_table(surveys).text
+
+
+def run_of(days, state="ok", throughput=None):
+    at = AT - timedelta(days=days)
+    return LastRun(record="r", runbook="90-deploy", state=state, at=at, output_throughput=throughput)
+
+
+def fleet():
+    """Eight hosts: one unreachable, one crashed, one with another driver and model, the others alike."""
+    crashed = {"show": {"NRestarts": "4"}, "unit": {"health": {"status_code": None, "problem": "closed"}}}
+    hosts = [judge(crashed if n == 3 else {}).model_copy(update={"host": f"practice-{n}"}) for n in range(1, 8)]
+    told = {"last_deploy": run_of(3), "last_benchmark": run_of(2, throughput=2310.4)}
+    hosts = [host.model_copy(update=told) for host in hosts]
+    odd = judge({"unit": {"model": "/srv/models/another-model-of-everything"}})
+    hosts[4] = odd.model_copy(update={"host": "practice-5", "driver_version": "575.57.08"})
+    return [*hosts, unreached("practice-8", "nothing answered (x)", "is it up?", surveyed_at=AT, duration_s=10.0)]
+
+
+def test_a_fleet_is_a_row_each_in_a_hundred_columns():
+    """Unit, GPUs, free memory, last deploy and benchmark of each; what differs or is shared stands below, by group."""
+    text = hosts_table(fleet()).text
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= MATRIX_WIDTH
+    assert lines[0].startswith("✗ critical  8 hosts: 1 critical (practice-3), 1 unknown (practice-8), 6 ok")
+    rows = {line.split()[0]: line for line in lines[3:11]}
+    assert list(rows) == [f"practice-{n}" for n in range(1, 9)]
+    assert "✓ vllm-minimax ready for 3 h" in rows["practice-1"]
+    assert rows["practice-1"].endswith("✓ 4/8  3.6 GiB   ✓ 3 d   2,310 tok/s 2 d")
+    assert "? unknown   nothing answered" in rows["practice-8"]
+    assert "✗ critical  ✗ vllm-minimax crash-loop" in rows["practice-3"]
+    assert [line.split(":")[0] for line in lines[12:] if line[0] != " "] == ["model", "vLLM", "driver"]
+    assert "driver: 580.95.05 on 6 hosts; 575.57.08 on practice-5; not known on practice-8" in lines
+    assert "vLLM: 0.15.1 on 7 hosts; not known on practice-8" in lines
+    assert "another-model-of-everything on practice-5" in " ".join(text.split())
+    page = hosts_table(fleet()).html
+    assert all(f">{name}<" in page for name in ("model", "vLLM", "driver", "headroom", "deploy", "benchmark"))
+
+
+def test_one_host_is_said_to_be_ok_once():
+    """A single host's state is said once for the host and once for each topic; there is no second and third headline."""
+    text = one_host(judge({}))
+    assert [line for line in text.splitlines() if line.startswith("✓ ok")] == [text.splitlines()[0]]
+    assert "nothing needs attention" not in text
+    assert "VLLM::Worker_TP3" in text
+    assert "next: mkdir /var/log/journal" in one_host(judge({"journal": {"var": False, "run": True}}))
 
 
 def test_attention_is_sorted_and_complete():

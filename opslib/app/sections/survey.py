@@ -23,11 +23,10 @@ from opslib.views.survey import (
     attention,
     checks_table,
     gpus_table,
-    hosts_sentence,
-    hosts_table,
     units_sentence,
     units_table,
 )
+from opslib.views.survey_matrix import hosts_sentence, hosts_table
 from opslib.views.theme import note
 
 RUNBOOK = "00-survey-hosts"
@@ -86,7 +85,7 @@ def identify_hosts(run: Run) -> Answer:
 
 @section("hosts")
 def show_hosts(run: Run) -> Answer:
-    """How each host is: one row, with the worst of what was found there."""
+    """How each host is: one row, with its unit, GPUs, versions, and what was done to it last."""
     state = worst(survey.state for survey in surveys_of(run))
     value = [survey.model_dump(mode="json") for survey in surveys_of(run)]
     return _answer(state, hosts_sentence(surveys_of(run)), value, hosts_table(surveys_of(run)))
