@@ -20,6 +20,7 @@ from typing import Any, Dict, List, Optional
 
 from opslib.onhost.processes import read_text
 from opslib.onhost.unit_processes import Ending, usage_of
+from opslib.onhost.unit_traces import traces_of
 from opslib.onhost.watch_feeds import Feed, GpuLoop, Journal
 from opslib.onhost.watch_probe import Prober
 
@@ -29,6 +30,7 @@ _LOOK_S = 0.1  # how often a process is looked for that has no descriptor
 _SETTLING_S = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # systemd is asked again so long after something happened
 _SHOW_GAP_S = 0.08
 _STEP_S = 0.5
+_TRACED_SHOW_S = 60.0  # where a change of the unit leaves traces that cost nothing to look at
 
 
 class Out:
@@ -92,6 +94,9 @@ class _Watch:
         self._shown = ""
         self._shown_at = 0.0
         self._due: List[float] = []
+        self._traces = traces_of(self._unit)
+        self._invocation_id = ""
+        self._journal: Optional[Journal] = None
         self._feeds: List[Feed] = []
         pace_s = float(arguments.get("health_interval_s") or 0.5)
         path = str(arguments.get("health_path") or "/health")
@@ -107,6 +112,7 @@ class _Watch:
             now = time.monotonic()
             if now >= next_tick:
                 self._tick()
+                self._look_for_traces()
                 next_tick = now + _TICK_S
             if self._due and now >= self._due[0]:
                 self._due = [at for at in self._due[1:] if at > now] or [now + self._interval_s]
@@ -115,7 +121,16 @@ class _Watch:
 
     @property
     def _interval_s(self) -> float:
-        return float(self._arguments.get("interval_s") or 5.0)
+        asked_s = float(self._arguments.get("interval_s") or 5.0)
+        is_traced = bool(self._invocation_id) and self._traces[0] == self._invocation_id
+        has_spoken = self._journal is not None and self._journal.has_spoken  # else it may not be readable here
+        return max(asked_s, _TRACED_SHOW_S) if is_traced and has_spoken else asked_s
+
+    def _look_for_traces(self) -> None:
+        traces = traces_of(self._unit)
+        if traces != self._traces:
+            self._traces = traces
+            self._hurry()
 
     def end(self) -> None:
         """Let `run` return."""
@@ -133,9 +148,9 @@ class _Watch:
 
     def _begin(self) -> None:
         if self._arguments.get("journal"):
-            journal = Journal(self._arguments["journal"], self._stop, self._out, self._wake)
-            journal.start(journal.run)
-            self._feeds.append(journal)
+            self._journal = Journal(self._arguments["journal"], self._stop, self._out, self._wake)
+            self._journal.start(self._journal.run)
+            self._feeds.append(self._journal)
         if self._arguments.get("gpu"):
             loop = GpuLoop(self._arguments["gpu"], self._stop, self._out)
             loop.start(loop.run)
@@ -182,6 +197,8 @@ class _Watch:
         fields = dict(line.partition("=")[::2] for line in text.splitlines())
         pid = int(fields.get("MainPID") or 0)
         self._unit = fields.get("Id") or self._unit
+        self._invocation_id = fields.get("InvocationID") or ""
+        self._traces = traces_of(self._unit)
         if pid not in (self._ended_pid, self._ending.pid if self._ending else -1):
             self._forget_process()
             self._ending = Ending(pid) if pid else None

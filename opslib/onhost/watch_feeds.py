@@ -55,6 +55,7 @@ class Journal(Feed):
         self._out = out
         self._on_systemd = on_systemd
         self._last = b""
+        self.has_spoken = False  # an entry came since journalctl was started
 
     def run(self) -> None:
         """Follow; where journalctl ends by itself it is started again after the last entry."""
@@ -67,6 +68,8 @@ class Journal(Feed):
             assert child.stdout is not None
             assert child.stderr is not None
             self._copy(child.stdout.fileno())
+            self.has_spoken = False
+            self._on_systemd()  # what it would have said of the unit
             complaint = child.stderr.read(2000).decode("utf-8", "replace").strip()
             status = child.wait()
             if self._stop.is_set():
@@ -87,7 +90,7 @@ class Journal(Feed):
                 rest = b""
             entries = [line for line in lines if line.startswith(b"{") and line.endswith(b"}")]
             if entries:
-                self._last = entries[-1]
+                self._last, self.has_spoken = entries[-1], True
                 self._out.write("journal", [b'"entry":' + entry for entry in entries])
             if any(_BY_SYSTEMD in entry for entry in entries):
                 self._on_systemd()
