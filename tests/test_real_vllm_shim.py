@@ -106,6 +106,8 @@ def test_slow_start_returns_at_the_first_token_and_a_killed_core_leads_to_a_rest
         time.sleep(0.5)
     assert "and nobody had asked it to stop: a failure" in unit.journal()
     assert len(unit.debian.ssh("pgrep", "--full", SHIM).stdout.split()) == 1
+    unit.debian.ssh("systemctl", "stop", UNIT, timeout_s=90)
+    assert (unit.shown("ActiveState"), unit.shown("Result")) == ("inactive", "success")
 
 
 def test_a_load_that_stalls_fails_at_its_own_deadline(unit: Unit) -> None:

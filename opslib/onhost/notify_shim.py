@@ -8,7 +8,6 @@ exit status is the engine's own; 70 where it ended with 0, or lost its engine co
 
 import argparse
 import os
-import re
 import resource
 import signal
 import socket
@@ -16,10 +15,12 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional
 
 from opslib.onhost.processes import command_line, read_text, unit_of_cgroup
-from opslib.onhost.unit_processes import Ending, processes_of, usage_of
+from opslib.onhost.shim_lines import Phases, Pump
+from opslib.onhost.shim_movement import Movement
+from opslib.onhost.unit_processes import Ending, processes_of
 from opslib.onhost.watch_probe import ask_answer, ask_health, find_endpoint
 
 FAILED = 70  # EX_SOFTWARE of sysexits(3)
@@ -29,14 +30,7 @@ LOOK_S = 2.0  # between two looks at what the processes use
 CORE_GRACE_S = 30.0  # for an engine to end by itself when its engine cores have died
 KILL_AFTER_S = 20.0
 DRAIN_S = 2.0  # for the last lines of an engine that has ended
-BUSY_CORES = 0.05  # as the tracker's: less is a waiting process's housekeeping
-READ_BYTES_PER_S = 1 << 20
 _CORE = "EngineCor"  # a process name has 15 signs
-_STAMPS = re.compile(r"\b\d{2,4}-\d{2}(?:-\d{2})?[ T]|\b\d{2}:\d{2}:\d{2}(?:[.,]\d+)?|pid=\d+|\x1b\[[0-9;]*m")
-_PREFIX = re.compile(
-    r"^(?:\x1b\[[0-9;]*m|\([^()]*pid=\d+\) ?|(?:DEBUG|INFO|WARNING|ERROR)(?::? +|$)|\s|\[[\w.]+:\d+\])+"
-)
-_MOST_LINES = 20000  # remembered, to know what is news
 
 
 class Notifier:
@@ -55,126 +49,6 @@ class Notifier:
             pass
 
 
-class Phases:
-    """Which phase the engine's lines show, how far it is, and whether a line is news."""
-
-    def __init__(self, table: Dict[str, Any]) -> None:
-        self._rows = [(row["title"], [re.compile(pattern) for pattern in row["patterns"]]) for row in table["phases"]]
-        self._bar = re.compile(table["bar"])
-        self._at = -1
-        self._progress = ""
-        self._seen: Set[int] = set()
-        self.n_news = 0
-
-    def feed(self, line: str) -> None:
-        """Take one line in; an unknown one is only news."""
-        line = line.strip()
-        known = hash(_STAMPS.sub("", line))
-        if line and known not in self._seen:
-            self.n_news += 1
-            if len(self._seen) < _MOST_LINES:
-                self._seen.add(known)
-        text = _PREFIX.sub("", line)
-        at = next((at for at, row in enumerate(self._rows) if any(pattern.search(text) for pattern in row[1])), -1)
-        if at > self._at:
-            self._at, self._progress = at, ""
-        bar = self._bar.search(text) if at == self._at else None
-        if bar:
-            self._progress = " %s/%s" % (bar.group("n"), bar.group("total"))
-
-    @property
-    def words(self) -> str:
-        """As in "loading weights 34/125"."""
-        return "starting" if self._at < 0 else self._rows[self._at][0] + self._progress
-
-
-class Pump(threading.Thread):
-    """Hands the engine's output on, byte for byte and at once, and reads it by the way."""
-
-    def __init__(self, source: int, target: int, phases: Phases) -> None:
-        threading.Thread.__init__(self, daemon=True)
-        self._source, self._target, self._phases = source, target, phases
-        self._own: List[bytes] = []
-        self._lock = threading.Lock()
-        self._is_whole = True
-
-    def run(self) -> None:
-        """Until nobody writes any more."""
-        rest = b""
-        while True:
-            chunk = os.read(self._source, 65536)
-            if not chunk:
-                break
-            self._write(chunk)
-            *lines, rest = re.split(b"[\r\n]", rest[-65536:] + chunk)
-            for line in lines:
-                self._phases.feed(line.decode("utf-8", "replace"))
-        self._phases.feed(rest.decode("utf-8", "replace"))
-
-    def say(self, message: str) -> None:
-        """A line of the shim's own, between two of the engine's."""
-        with self._lock:
-            self._own.append(b"notify-shim: %s\n" % message.encode())
-        self._write(b"")
-
-    def end(self) -> None:
-        """What is still to be said, now."""
-        self._write(b"" if self._is_whole else b"\n")
-
-    def _write(self, chunk: bytes) -> None:
-        with self._lock:
-            self._is_whole = chunk.endswith(b"\n") if chunk else self._is_whole
-            if self._is_whole:
-                chunk += b"".join(self._own)
-                self._own = []
-            try:
-                while chunk:
-                    chunk = chunk[os.write(self._target, chunk) :]
-            except OSError:
-                pass  # nobody reads: the engine is not to be held up by that
-
-
-class Movement:
-    """Whether the engine's start moved lately: news in its lines, or disks, processors and GPUs at work."""
-
-    def __init__(self, unit: str, nvidia_smi: str) -> None:
-        self._unit, self._nvidia_smi = unit, nvidia_smi
-        self._n_news = 0
-        self._usage = usage_of(os.getpid(), unit)
-        self._gpus = ""
-        self.looked_at = self.at = time.monotonic()
-
-    def look(self, n_news: int) -> None:
-        """Compare with the last look."""
-        now, usage = time.monotonic(), usage_of(os.getpid(), self._unit)
-        past_s = max(0.001, now - self.looked_at)
-        cores = (usage.cpu_s - self._usage.cpu_s) / past_s
-        read = ((usage.read_bytes or 0) - (self._usage.read_bytes or 0)) / past_s
-        if n_news > self._n_news or cores > BUSY_CORES or read > READ_BYTES_PER_S or self._gpus_moved():
-            self.at = now
-        self._n_news, self._usage, self.looked_at = n_news, usage, now
-
-    def _gpus_moved(self) -> bool:
-        """Asked only where nothing else moves: one nvidia-smi costs more than all the rest."""
-        if not self._nvidia_smi or not os.environ.get("CUDA_VISIBLE_DEVICES"):
-            return False
-        query = ["--query-gpu=memory.used,utilization.gpu", "--format=csv,noheader,nounits"]
-        chosen = ["--id=" + os.environ["CUDA_VISIBLE_DEVICES"]]
-        try:
-            answer = subprocess.run(
-                [self._nvidia_smi, *query, *chosen],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=10,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        before, self._gpus = self._gpus, answer.stdout.decode("utf-8", "replace") if answer.returncode == 0 else ""
-        is_busy = any(line.rpartition(",")[2].strip() not in ("", "0") for line in self._gpus.splitlines())
-        return bool(self._gpus) and (is_busy or (bool(before) and before != self._gpus))
-
-
 class Shim:
     """The engine, and what systemd is told of it."""
 
@@ -187,9 +61,6 @@ class Shim:
         self._phases = Phases(table)
         source, target = os.pipe()
         self._pump = Pump(source, 1, self._phases)
-        self._is_asked_to_stop = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
         self._engine = subprocess.Popen(engine, stdout=target, stderr=target)
         os.close(target)
         self._is_ready = threading.Event()
@@ -198,6 +69,9 @@ class Shim:
         self._core_gone_at: Optional[float] = None
         self._has_lost_core = False
         self._told = ""
+        self._is_asked_to_stop = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
 
     def run(self) -> int:
         """Until the engine has ended; the exit status."""
@@ -212,7 +86,7 @@ class Shim:
                 self._look_at_cores()
                 if not is_told_ready:
                     self._extend(began_at)
-            if self._is_ready.is_set() and not is_told_ready:
+            if self._is_ready.is_set() and not is_told_ready and not self._is_asked_to_stop:
                 is_told_ready = True
                 self._notifier.tell("READY=1", "STATUS=serving")
                 self._told = "serving"

@@ -7,7 +7,10 @@ from importlib.resources import files
 from opslib.domain.host import Host
 from opslib.domain.launch_phases import shim_table
 
-_MODULES = ("processes", "unit_processes", "engine_argv", "watch_probe", "notify_shim")  # each after those it needs
+_MODULES = (  # each after those that it needs
+    *("processes", "unit_processes", "engine_argv", "watch_probe"),  # the tracker's, too
+    *("shim_lines", "shim_movement", "notify_shim"),
+)
 _HEAD = '''\
 #!/usr/bin/env python3
 """Runs an engine for systemd under Type=notify; written by opslib, Python 3.8 or newer, standard library only.

@@ -2,13 +2,15 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ import pytest
 from opslib.domain.engine_log import parse_log_line
 from opslib.domain.facts.journal import parse_journal_entry
 from opslib.domain.launch_phases import PhaseTrack, launch_phases, shim_table
-from opslib.onhost.notify_shim import FAILED, Phases
+from opslib.onhost.notify_shim import FAILED
+from opslib.onhost.shim_lines import Phases
 from opslib.workflow.shim import shim_text
 
 JOURNAL = Path(__file__).parents[1] / "cases/launch/real-vllm-0.32.jsonl"
@@ -26,15 +29,26 @@ print("(APIServer pid=1) INFO 11-29 10:00:00 [utils.py:1] non-default args: {}",
 for n in range(0, 126, 25):
     bar = "Loading safetensors checkpoint shards: %3d%% Completed | %d/125 [00:0%d<00:45, 1.6it/s]"
     sys.stderr.write("\\r" + bar % (100 * n // 125, n, n % 7))
-    time.sleep(0.5)
+    time.sleep(float(os.environ.get("PACE_S", "0.02")))
 sys.stderr.write("\\n")
+HUNG = []
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.answer({"data": [{"id": "m"}]})
     def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if body.get("model") == "hang" or HUNG:
+            HUNG.append(1)
+            time.sleep(60)
         is_key = self.headers.get("Authorization") == "Bearer " + os.environ["VLLM_API_KEY"]
-        self.answer({"choices": [{"text": "a"}]} if is_key else {"error": {"message": "key"}}, 200 if is_key else 401)
+        if not is_key:
+            self.answer({"error": {"message": "key"}}, 401)
+        elif os.environ.get("KIND") == "embedding" and self.path != "/v1/embeddings":
+            self.answer({"error": {"message": "The model does not support this API"}}, 404)
+        elif os.environ.get("KIND") == "embedding":
+            self.answer({"data": [{"index": 0, "embedding": [0.5, -0.5]}]})
+        else:
+            self.answer({"choices": [{"text": "a"}]})
     def answer(self, document, code=200):
         body = json.dumps(document).encode()
         self.send_response(code)
@@ -72,6 +86,14 @@ class Systemd:
             self._socket.settimeout(max(0.01, deadline - time.monotonic()))
             self.told += self._socket.recv(4096).decode().splitlines()
 
+    def forget(self) -> None:
+        """What has come so far."""
+        self._socket.setblocking(False)
+        with suppress(BlockingIOError):
+            while self._socket.recv(4096):
+                pass
+        self.told.clear()
+
     @property
     def statuses(self) -> list[str]:
         """The STATUS= lines."""
@@ -81,8 +103,8 @@ class Systemd:
 @contextmanager
 def run_shim(shim: Path, systemd: Systemd, *engine: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
     """The shim around an engine, ended at the end."""
+    argv = [environment.pop("PYTHON", sys.executable), str(shim), "--", *engine]
     variables = {"PATH": os.defpath, "NOTIFY_SOCKET": systemd.path, **environment}
-    argv = [sys.executable, str(shim), "--", *engine]
     with subprocess.Popen(argv, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
             yield process
@@ -98,11 +120,25 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def test_phases_then_ready_after_a_real_answer_and_a_stop_is_clean(shim: Path, tmp_path: Path) -> None:
+def oldest_python() -> str:
+    """A Python 3.8 of this machine, "" where there is none (vermin judges the code in `make check` anywhere)."""
+    found = [shutil.which("python3.8"), *map(str, Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8"))]
+    asked = "import sys; sys.exit(sys.version_info[:2] != (3, 8))"
+    return next(
+        (path for path in found if path and not subprocess.call([path, "-c", asked], stderr=subprocess.DEVNULL)), ""
+    )
+
+
+@pytest.mark.parametrize("python", ["present", "3.8"])
+def test_phases_then_ready_after_a_real_answer_and_a_stop_is_clean(shim: Path, tmp_path: Path, python: str) -> None:
     """STATUS= counts the shards, READY=1 comes with the key's answer, SIGTERM ends both, a watchdog is fed."""
+    program = sys.executable if python == "present" else oldest_python()
+    if not program:
+        pytest.skip("no Python 3.8 on this machine")
     systemd = Systemd(tmp_path)
     engine = (str(shim.parent / "vllm"), "serve", "/m", "--host", "127.0.0.1", "--port", str(free_port()))
-    with run_shim(shim, systemd, *engine, VLLM_API_KEY="k", WATCHDOG_USEC="400000") as process:
+    given = {"VLLM_API_KEY": "k", "WATCHDOG_USEC": "400000", "PACE_S": "0.3", "PYTHON": program}
+    with run_shim(shim, systemd, *engine, **given) as process:
         systemd.wait("READY=1")
         shown = list(systemd.statuses)
         assert any(line.startswith("EXTEND_TIMEOUT_USEC=") for line in systemd.told)
@@ -124,6 +160,60 @@ def test_wrong_key_is_not_ready_and_the_status_says_why(shim: Path, tmp_path: Pa
     with run_shim(shim, systemd, *engine, str(free_port()), VLLM_API_KEY="k"):
         systemd.wait("STATUS=loading weights 125/125; /v1/completions answers 401: key")
     assert "READY=1" not in systemd.told
+
+
+def test_embedding_model_is_ready_after_an_embedding(shim: Path, tmp_path: Path) -> None:
+    """An engine that completes nothing is asked for what it can do: its first embedding is its first answer."""
+    systemd, port = Systemd(tmp_path), free_port()
+    engine = (str(shim.parent / "vllm"), "serve", "/m", "--host", "127.0.0.1", "--port", str(port))
+    with run_shim(shim, systemd, *engine, VLLM_API_KEY="k", KIND="embedding"):
+        systemd.wait("READY=1")
+    assert systemd.statuses[-1] == "serving"
+
+
+def test_engine_that_hangs_feeds_no_watchdog(shim: Path, tmp_path: Path) -> None:
+    """WATCHDOG=1 stands for an answer: an engine that takes requests and answers none starves it, and systemd acts."""
+    systemd, port = Systemd(tmp_path), free_port()
+    engine = (str(shim.parent / "vllm"), "serve", "/m", "--host", "127.0.0.1", "--port", str(port))
+    with run_shim(shim, systemd, *engine, VLLM_API_KEY="k", WATCHDOG_USEC="400000"):
+        systemd.wait("WATCHDOG=1")
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", b'{"model": "hang"}')
+        with pytest.raises(TimeoutError):
+            urllib.request.urlopen(request, timeout=0.3)
+        time.sleep(0.3)
+        systemd.forget()
+        with pytest.raises(TimeoutError):
+            systemd.wait("WATCHDOG=1", 1.0)
+
+
+# what else happens to an API server that outlives its engine core: whether a stop is asked for; the status, a line
+OUTLIVES = [(False, FAILED, "the engine core has died and the engine goes on without it"), (True, 0, "")]
+OUTLIVING = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (core.kill(), time.sleep(0.8), sys.exit(0)))
+core = subprocess.Popen(["VLLM::EngineCore", "60"], executable="/bin/sleep")
+time.sleep(0.6)
+if sys.argv[1] == "alone":
+    core.kill()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("is_stopped", "status", "line"), OUTLIVES, ids=["by itself", "stopped"])
+def test_server_that_outlives_its_core(shim: Path, tmp_path: Path, is_stopped: bool, status: int, line: str) -> None:
+    """It serves nobody: it is ended, and that is a failure unless a stop was asked for."""
+    hasty = re.sub(r"(LOOK_S|CORE_GRACE_S) = [0-9.]+", r"\1 = 0.2", shim.read_text())
+    place = tmp_path / "hasty.py"
+    place.write_text(hasty)
+    how = "stopped" if is_stopped else "alone"
+    with run_shim(place, Systemd(tmp_path), sys.executable, "-c", OUTLIVING, how) as process:
+        if is_stopped:
+            time.sleep(1.0)
+            process.terminate()
+        output = process.communicate(timeout=20)[0].decode()
+    assert process.returncode == status, output
+    assert line in output
+    assert ("a failure" in output) is not is_stopped
 
 
 # what the engine does, the status that systemd sees, whether the shim says that it is a failure
