@@ -48,6 +48,7 @@ class RolloutPlan(Value):
     min_serving: int = Field(0, ge=0)  # units that must serve whatever is taken down
     workers: int = Field(4, ge=1, le=64)  # runs at once
     drain_s: int = Field(300, ge=0)  # seconds that a unit gets to work off its requests
+    is_drain_forced: bool = False  # after that it is stopped all the same
     is_write: bool = True  # the runbook changes its host
     user: str = ""
     controller: str = ""

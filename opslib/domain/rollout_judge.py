@@ -110,7 +110,7 @@ def judge_undo(state: RolloutState) -> Outcome:
     never = f"; {n_never} had not been touched" if n_never else ""
     if not left:
         return Outcome(state=State.OK, reason=f"{len(undone)} hosts are as the rollout found them{never}")
-    is_unknown = all(progress.step is HostStep.UNKNOWN for progress in left)
+    is_unknown = state.phase == "stopping" or all(progress.step is HostStep.UNKNOWN for progress in left)
     reason = f"{len(undone)} hosts are as they were found; {_named(left)}{never}"
     return Outcome(state=State.UNKNOWN if is_unknown else State.CRITICAL, reason=reason)
 

@@ -42,6 +42,7 @@ class RolloutState(Value):
     process_id: int | None = None
     begun_at: AwareDatetime | None = None  # the newest process's
     ended_at: AwareDatetime | None = None
+    is_undone: bool = False  # undoing was begun: it can't go on
     outcome: Outcome | None = None
     notes: tuple[str, ...] = ()
 
@@ -103,7 +104,13 @@ def after(state: RolloutState, event: RolloutEvent) -> RolloutState:
         case "note":
             changed = {"notes": (*state.notes, event.text)}
         case "undo-begun":
-            changed = {"phase": "undoing", "process_id": event.process_id, "ended_at": None, "outcome": None}
+            changed = {
+                "phase": "undoing",
+                "is_undone": True,
+                "process_id": event.process_id,
+                "ended_at": None,
+                "outcome": None,
+            }
         case "ended" | "undo-ended":
             outcome = Outcome(state=event.state or State.UNKNOWN, reason=event.text)
             phase: Phase = "ended" if event.kind == "ended" else "undone"
@@ -113,7 +120,8 @@ def after(state: RolloutState, event: RolloutEvent) -> RolloutState:
 
 def _asked(phase: Phase, word: str) -> Phase:
     """What was asked; a stop stays one, and what has ended is past asking."""
-    return _ASKED.get(word, phase) if phase in ("running", "paused") else phase
+    is_open = phase in ("running", "paused") or (phase == "undoing" and word == "stop")
+    return _ASKED.get(word, phase) if is_open else phase
 
 
 def _due_again(progress: HostProgress) -> HostProgress:

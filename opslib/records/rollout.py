@@ -2,7 +2,7 @@
 
 `runs/<UTC time>-rollout-<runbook>/` is a record like any other (`record.json`, page, seal), and holds besides
 `rollout.json` (the plan), `state.jsonl` (one event a line, on the disk before what it announces is done),
-`control.jsonl` (pause, resume, stop) and `logs/` (what each host's run told).
+`control.jsonl` (pause, resume, stop), `parameters.yaml` and `logs/` (what each host's run told).
 """
 
 import json
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from errno import ENOSPC
+from io import RawIOBase
 from pathlib import Path
 from typing import Literal
 
@@ -33,6 +34,7 @@ from opslib.records.operator import operator
 PLAN_FILE = "rollout.json"
 STATE_FILE = "state.jsonl"
 CONTROL_FILE = "control.jsonl"
+PARAMETERS_FILE = "parameters.yaml"
 LOGS_DIR = "logs"
 _LOCK_FILE = ".rollout.lock"
 _HOLDER_FILE = ".rollout.pid"
@@ -171,13 +173,17 @@ def _append_line(path: Path, line: bytes) -> None:
             file.seek(size - 1)
             line = line if file.read(1) == b"\n" else b"\n" + line
         try:
-            if file.write(line) != len(line):
-                raise OSError(ENOSPC, os.strerror(ENOSPC))
-            os.fsync(file.fileno())
+            _write_through(file, line)
         except OSError:
             with suppress(OSError):
                 file.truncate(size)
             raise
+
+
+def _write_through(file: RawIOBase, line: bytes) -> None:
+    if file.write(line) != len(line):
+        raise OSError(ENOSPC, os.strerror(ENOSPC))
+    os.fsync(file.fileno())
 
 
 def ask(folder: Path, asked: Asked, by: str = "") -> None:

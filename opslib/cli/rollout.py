@@ -1,0 +1,240 @@
+"""`opslib rollout`: a runbook over many hosts, a canary first."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from opslib.app.catalogue import default_runs_dir, find_runbook
+from opslib.app.given import read_given
+from opslib.app.rollout import RolloutEnd, resume_rollout, run_rollout, undo_rollout
+from opslib.app.rollout_dry import DryHost, dry_rollout
+from opslib.app.rollout_planning import Care, needs_consent, plan_rollout, with_consent
+from opslib.app.rollout_record import how_to_go_on
+from opslib.cli.rollout_screen import RolloutScreen
+from opslib.cli.showing import show
+from opslib.cli.story import badge_text, plain_table
+from opslib.domain.rollout import RolloutPlan, wave_words, waves
+from opslib.domain.schedule import parse_span
+from opslib.domain.states import worst
+from opslib.errors import BadParameter, ConsentMissing, OpslibError
+from opslib.records.folder import HTML_FILE
+from opslib.records.rollout import Asked, RolloutFolder
+
+_CARE = (
+    click.option("--canary", type=click.IntRange(0), default=1, show_default=True, help="Hosts that go first, alone."),
+    click.option("--wave", default="25%", show_default=True, help="Hosts at a time after that: a number or a share."),
+    click.option(
+        "--max-failures", type=click.IntRange(0), default=0, show_default=True, help="Failed hosts that don't stop it."
+    ),
+    click.option("--pause", metavar="SPAN", help="Between two waves [5m; on practice hosts 0]."),
+    click.option(
+        "--min-serving", type=click.IntRange(0), default=0, show_default=True, help="Units that serve all the while."
+    ),
+    click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Runs at once."),
+    click.option(
+        "--drain", default="5m", show_default=True, metavar="SPAN", help="Time of a unit to work off its requests."
+    ),
+    click.option("--force-drain", is_flag=True, help="After that stop it all the same."),
+)
+
+
+def care_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How carefully a rollout goes about it."""
+    for option in reversed(_CARE):
+        command = option(command)
+    return command
+
+
+@click.command("rollout")
+@click.argument("runbook", default="")
+@click.argument("more_hosts", nargs=-1)
+@click.option("--hosts", multiple=True, metavar="LABEL|ALIAS...", help="Hosts by alias or label of hosts.toml; all.")
+@click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
+@click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter; may be repeated.")
+@care_options
+@click.option("--dry-run", is_flag=True, help="Every read, no change: the waves, and what each host's run would do.")
+@click.option("--resume", metavar="FOLDER", help="Go on with a rollout that stopped or was killed; `last`.")
+@click.option("--undo", metavar="FOLDER", help="Bring back what a rollout changed, the newest change first; `last`.")
+@click.option("--ask", type=click.Choice(get_args(Asked)), help="Ask the rollout FOLDER, which runs elsewhere.")
+@click.option("--yes", "is_yes", is_flag=True, help="Do it without asking; it is shown all the same.")
+@click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the records go [runs/].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, the story on error.")
+def rollout_command(
+    runbook: str,
+    more_hosts: tuple[str, ...],
+    *,
+    hosts: tuple[str, ...],
+    files: tuple[Path, ...],
+    words: tuple[str, ...],
+    resume: str | None,
+    undo: str | None,
+    ask: Asked | None,
+    runs_dir: Path | None,
+    dry_run: bool,
+    is_yes: bool,
+    as_json: bool,
+    **care: Any,
+) -> int:
+    """Run RUNBOOK on many hosts: a canary first, then wave after wave; stops at a failure and leaves the rest as it is.
+
+    opslib rollout deploy --hosts prod -f m2.yaml --min-serving 3. A host's unit is drained before it is replaced. The
+    canary has to pass its gates: ready, the answers' fingerprint, the benchmark not worse. Ctrl-C lets the hosts under
+    way come to their end and begins no other; twice ends them in order.
+    """
+    place = runs_dir or default_runs_dir()
+    screen = RolloutScreen(is_quiet_stdout=as_json)
+    if ask:
+        return _ask(RolloutFolder.open(place, runbook or "last"), ask)
+    if resume and undo:
+        raise BadParameter("--resume and --undo are two things")
+    if resume or undo:
+        _nothing_else(runbook, (*hosts, *more_hosts, *files, *words))
+        folder = RolloutFolder.open(place, resume or undo or "")
+        if undo:
+            _agree(f"Undo {folder.path.name} on {_n_touched(folder)} hosts?", folder.plan(), is_yes=is_yes)
+        act = resume_rollout if resume else undo_rollout
+        with screen.running():
+            end = act(folder, on_change=screen.take)
+        return tell_end(screen, end, as_json=as_json)
+    asked = [name for word in (*hosts, *more_hosts) for name in word.split(",") if name]
+    plan = _plan(runbook, asked, files, words, care)
+    if dry_run:
+        return _dry_run(screen, plan, place, as_json=as_json)
+    tell_plan(screen, plan)
+    if needs_consent(plan):
+        _agree(f"Roll {plan.runbook} out over {len(plan.hosts)} hosts?", plan, is_yes=is_yes)
+        plan = with_consent(plan)
+    return carry_out(screen, plan, place, as_json=as_json)
+
+
+def carry_out(screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_json: bool) -> int:
+    """Roll it out and tell it; returns the exit code."""
+
+    def on_folder(path: Path) -> None:
+        screen.say(f"record  {path}", "dim")
+
+    with screen.running():
+        end = run_rollout(plan, runs_dir, on_folder=on_folder, on_change=screen.take)
+    return tell_end(screen, end, as_json=as_json)
+
+
+def tell_plan(screen: RolloutScreen, plan: RolloutPlan) -> None:
+    """The waves, and how carefully."""
+    screen.say(f"{plan.runbook} over {len(plan.hosts)} hosts, {plan.unit}", "bold")
+    groups = waves(plan)
+    for number, group in enumerate(groups):
+        if group:
+            screen.say(f"  {wave_words(number, len(groups)):<12}  {', '.join(group)}")
+    pause = f"a pause of {plan.pause_s} s between waves, " if plan.pause_s else ""
+    serving = f"at least {plan.min_serving} units serve, " if plan.min_serving else ""
+    screen.say(f"  {pause}{serving}{plan.max_failures} failures allowed, {plan.workers} runs at once", "dim")
+
+
+def tell_end(screen: RolloutScreen, end: RolloutEnd, *, as_json: bool) -> int:
+    """The outcome and how to go on, as lines or as one JSON document; returns the exit code."""
+    code = end.outcome.state.exit_code
+    commands = how_to_go_on(end.folder, end.state)
+    if as_json:
+        show(json.dumps(_document(end, commands), ensure_ascii=False))
+        return code
+    page = end.folder / HTML_FILE
+    screen.say()
+    screen.say(f"{badge_text(end.outcome.state.value)}  {end.outcome.reason}", "bold")
+    screen.say(f"record  {end.folder}")
+    if page.is_file():
+        screen.say(f"read    {page.as_uri()}")
+    for command in commands:
+        screen.say(command)
+    return code
+
+
+def _document(end: RolloutEnd, commands: list[str]) -> dict[str, Any]:
+    state = end.state
+    begun, ended = state.plan.begun_at, state.ended_at or state.plan.begun_at
+    fields = {"host", "wave", "step", "state", "text", "record", "records"}
+    return {
+        "rollout": str(end.folder),
+        "runbook": state.plan.runbook,
+        "outcome": end.outcome.model_dump(mode="json"),
+        "hosts": [progress.model_dump(mode="json", include=fields) for progress in state.hosts],
+        "untouched": list(state.untouched),
+        "next": [command.split(maxsplit=1)[1] if command[0] != "o" else command for command in commands],
+        "begun_at": begun.isoformat(),
+        "duration_s": round((ended - begun).total_seconds(), 3),
+        "exit_code": end.outcome.state.exit_code,
+    }
+
+
+def _plan(runbook: str, asked: list[str], files: tuple[Path, ...], words: tuple[str, ...], care: Any) -> RolloutPlan:
+    if not runbook:
+        raise BadParameter("which runbook? opslib rollout deploy --hosts LABEL", hint="see opslib rollout --help")
+    name, _ = find_runbook(runbook)
+    pause = care.pop("pause")
+    chosen = Care(
+        canary=care["canary"],
+        wave=care["wave"],
+        max_failures=care["max_failures"],
+        pause_s=None if pause is None else parse_span(pause, "--pause"),
+        min_serving=care["min_serving"],
+        workers=care["workers"],
+        drain_s=parse_span(care["drain"], "--drain"),
+        is_drain_forced=care["force_drain"],
+    )
+    return plan_rollout(name, asked, read_given(name, files, words), chosen)
+
+
+def _dry_run(screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_json: bool) -> int:
+    tell_plan(screen, plan)
+    found = dry_rollout(plan, runs_dir, tell=lambda text: screen.say(f"  {text}", "dim"))
+    state = worst(host.state for host in found)
+    if as_json:
+        groups = [list(group) for group in waves(plan)]
+        document = {"runbook": plan.runbook, "waves": groups, "hosts": [_dry_facts(host) for host in found]}
+        show(json.dumps({**document, "is_dry_run": True, "exit_code": state.exit_code}, ensure_ascii=False))
+        return state.exit_code
+    rows = [[host.host, host.stands, badge_text(host.state.value), host.text] for host in found]
+    screen.say()
+    screen.say("\n".join(plain_table(("host", "its unit now", "dry run", "what its run would do"), rows)))
+    return state.exit_code
+
+
+def _dry_facts(host: DryHost) -> dict[str, Any]:
+    return {"host": host.host, "stands": host.stands, "state": host.state, "text": host.text, "record": host.record}
+
+
+def _ask(folder: RolloutFolder, ask: Asked) -> int:
+    if folder.state().outcome is not None:
+        raise BadParameter(f"{folder.path.name} has ended: nobody is there to ask")
+    folder.ask(ask)
+    show(f"asked {folder.path.name} to {ask}; it is heard between two hosts")
+    return 0
+
+
+def _nothing_else(runbook: str, others: tuple[object, ...]) -> None:
+    if runbook or others:
+        raise BadParameter("hosts and parameters of a rollout are those of its beginning: give its folder alone")
+
+
+def _n_touched(folder: RolloutFolder) -> int:
+    return sum(1 for progress in folder.state().hosts if progress.found is not None)
+
+
+def _agree(question: str, plan: RolloutPlan, *, is_yes: bool) -> None:
+    if is_yes or not _asks(plan):
+        return
+    if not sys.stdin.isatty():
+        raise ConsentMissing("nobody is there to ask", hint="pass --yes to do what is shown")
+    if not click.confirm(question, err=True):
+        raise ConsentMissing("the operator did not consent")
+
+
+def _asks(plan: RolloutPlan) -> bool:
+    """Whether consent is a question: not on practice hosts; where the inventory is gone, it is."""
+    try:
+        return needs_consent(plan.model_copy(update={"parameters": {}}))
+    except OpslibError:
+        return True
