@@ -13,6 +13,7 @@ from opslib.cli.lazy import LazyGroup
 # verb -> (where its command is, what --help says); nothing is imported before a verb is called
 VERBS = {
     "run": ("opslib.cli.run:run_command", "Run a runbook headless and keep its record."),
+    "rollout": ("opslib.cli.rollout:rollout_command", "Run a runbook on many hosts, a canary first."),
     "schedule": ("opslib.cli.schedule:schedule_command", "Let a runbook run by itself: a systemd timer."),
     "rehearse": ("opslib.cli.rehearse:rehearse_command", "Rehearse a whole deploy on a practice host."),
     "drill": ("opslib.cli.drill:drill_command", "Practise in JupyterLab on a host that doesn't say what is wrong."),
