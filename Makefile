@@ -9,7 +9,7 @@ LAB    := --LabApp.default_url=/lab/tree/notebooks/index.ipynb --LabApp.news_url
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup rehearse lab test check system-deps test-realvllm test-slow lock format clean
+.PHONY: help setup setup-fleet rehearse lab test check system-deps test-realvllm test-slow lock format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -21,6 +21,14 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+setup-fleet: .venv-fleet/.ready ## make .venv-fleet: the same with Prefect, for opslib fleet (docs/fleet.md)
+
+.venv-fleet/.ready: requirements-fleet.lock pyproject.toml
+	$(PYTHON) -m venv .venv-fleet
+	.venv-fleet/bin/pip install --quiet --require-hashes -r requirements-fleet.lock
+	.venv-fleet/bin/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 rehearse: setup ## the whole deploy on the rehearsal host: crash, diagnosis, remedy, benchmark, record
@@ -51,10 +59,11 @@ test-slow: setup ## long faults and soaks
 lock: setup ## pin every dependency for every promised platform and Python, with hashes
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra dev pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --extra dev --extra fleet pyproject.toml --output-file requirements-fleet.lock
 
 format: setup ## format the code
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
 
-clean: ## remove .venv and caches; runs/ is kept
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache build
+clean: ## remove .venv, .venv-fleet and caches; runs/ is kept
+	rm -rf $(VENV) .venv-fleet .cache .mypy_cache .ruff_cache build

@@ -80,9 +80,10 @@ def test_every_test_states_its_rule(path):
     assert silent == []
 
 
-def test_lock_has_hashes_and_no_addresses():
-    """The lock pins every package by hash and names no download address."""
-    lock = (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-fleet.lock"])
+def test_lock_has_hashes_and_no_addresses(name):
+    """A lock pins every package by hash and names no download address."""
+    lock = (ROOT / name).read_text()
     pins = re.findall(r"^[a-z0-9][^\n]*==[^\n]*\\\n\s+--hash=sha256:", lock, re.MULTILINE)
     assert len(pins) == len(re.findall(r"^[a-z0-9][\w.-]*==", lock, re.MULTILINE))
     assert "://" not in lock

@@ -9,10 +9,14 @@ from importlib.metadata import PackageNotFoundError, version
 _PACKAGES = ("papermill", "ipykernel", "jupyterlab", "fabric", "paramiko")
 
 
+STARTED_BY = "OPSLIB_STARTED_BY"  # variable: the task of an engine (Prefect, Airflow) that began this run, in one line
+
+
 def operator() -> str:
-    """The login, and who became it by sudo(8), where somebody did."""
-    user, by = getpass.getuser(), os.environ.get("SUDO_USER", "")
-    return f"{user} (sudo by {by})" if by and by != user else user
+    """The login, who became it by sudo(8) where somebody did, and the engine's task where one began the run."""
+    user, by, task = getpass.getuser(), os.environ.get("SUDO_USER", ""), os.environ.get(STARTED_BY, "")
+    user = f"{user} (sudo by {by})" if by and by != user else user
+    return f"{user} (by {' '.join(task.split())})" if task else user
 
 
 @lru_cache(maxsize=1)

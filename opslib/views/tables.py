@@ -86,6 +86,8 @@ def _is_number(value: object) -> bool:
 
 def _head(name: str) -> str:
     """A column's name; a long snake-cased word may be broken behind an underscore."""
+    if isinstance(name, Html):
+        return name
     words = (word.replace("_", "_<wbr>") if len(word) > _LONG_WORD else word for word in escape(name).split(" "))
     return " ".join(words)
 

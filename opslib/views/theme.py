@@ -27,13 +27,13 @@ MUTED = "#787e87"  # axes, notes: 4.1:1 on white, 4.6:1 on #111
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 
-def badge(state: State) -> str:
-    """The state as HTML: a filled label with symbol and word, still a word where styles are stripped."""
+def badge(state: State, word: str = "") -> str:
+    """The state as HTML: a filled label with symbol and its word, or that `word`; a word where styles are stripped."""
     style = (
         f"background:{STATE_COLOURS[state]};color:#fff;padding:1px 8px;border-radius:9px;"
         "font-weight:600;white-space:nowrap"
     )
-    return f'<span style="{style}">{STATE_SYMBOLS[state]} {state.value}</span>'
+    return f'<span style="{style}">{STATE_SYMBOLS[state]} {escape(word or state.value)}</span>'
 
 
 def pending_badge(word: str) -> str:
