@@ -65,11 +65,17 @@ def start_worker(
                 stdout=subprocess.DEVNULL,
                 stderr=told,
                 start_new_session=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env=_environment(),
             )
     except OSError as error:
         raise CouldNotFindOut(f"the run on {host} could not be begun: {reason_of(error)}") from error
     return Worker(process, log)
+
+
+def _environment() -> dict[str, str]:
+    """What a run is told: not that somebody wants colours, as a kernel is; its log is read here."""
+    given = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+    return {**given, "PYTHONUNBUFFERED": "1"}
 
 
 def parameters_text(parameters: dict[str, object]) -> str:
