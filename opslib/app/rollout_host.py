@@ -53,7 +53,7 @@ def _prepare(rollout: Rollout, alias: str, on_found: Callable[[UnitFound], None]
     host = reach(rollout, alias)
     with at_work(rollout, host):
         found = gather_found(host, rollout.plan.unit, replaces=replaced_unit(rollout))
-        rollout.note("host", alias, HostStep.WAITING, f"its turn has come: {found.words}", found=found)
+        rollout.note("host", alias, HostStep.WAITING, f"its turn has come: its unit {found.words}", found=found)
         on_found(found)
 
         def wait(words: str) -> None:
@@ -86,7 +86,7 @@ def _run(rollout: Rollout, alias: str) -> tuple[HostStep, State, str]:
         runs_dir=folder.path.parent,
         log=folder.log_path(alias),
     )
-    rollout.note("host", alias, text="its run has begun", process_id=worker.process_id)
+    rollout.note("host", alias, process_id=worker.process_id)
     record = _follow(rollout, alias, worker)
     if record is None:
         said = refusal_in(worker.log) or f"its run ended with exit status {worker.exit_code} and left no record"
@@ -102,7 +102,7 @@ def _follow(rollout: Rollout, alias: str, worker: Worker) -> Path | None:
         is_running = worker.is_running
         if path is None and (path := record_of(worker.log)) is not None:
             tail = EventTail(path)
-            rollout.note("host", alias, text="its run has begun", record=path.name)
+            rollout.note("host", alias, record=path.name)
         for event in tail.read() if tail else ():
             if event.get("kind") == "section-started" and event.get("section") != section:
                 section = str(event["section"])

@@ -88,13 +88,11 @@ def _row(progress: HostProgress, n_waves: int) -> str:
     return f"| {wave_words(progress.wave, n_waves)} | {progress.host} | {progress.step} | {text} | {link} |"
 
 
-def how_to_go_on(path: Path, state: RolloutState) -> list[str]:
-    """The commands that continue from here, each with what it does."""
-    if state.phase == "undone":
-        return [] if state.outcome and state.outcome.state is State.OK else [f"opslib rollout --undo {path}"]
-    told = []
-    if len(state.at(HostStep.PASSED)) < len(state.hosts):
-        told.append(f"go on   opslib rollout --resume {path}")
-    if any(progress.found for progress in state.hosts):
-        told.append(f"undo    opslib rollout --undo {path}")
-    return told
+def how_to_go_on(path: Path, state: RolloutState) -> dict[str, str]:
+    """The commands that continue from here, by what they do."""
+    resume, undo = f"opslib rollout --resume {path}", f"opslib rollout --undo {path}"
+    if state.is_undone:
+        return {} if state.outcome and state.outcome.state is State.OK else {"undo": undo}
+    is_whole = len(state.at(HostStep.PASSED)) == len(state.hosts)
+    is_touched = any(progress.found for progress in state.hosts)
+    return {**({} if is_whole else {"go on": resume}), **({"undo": undo} if is_touched else {})}

@@ -2,40 +2,66 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from opslib.app.binding import check_alias
 from opslib.app.given import read_given
 from opslib.app.scenario_table import scenario_rows
+from opslib.cli.rehearse_fleet import Wanted, rehearse_fleet
+from opslib.cli.rollout_options import care_options
 from opslib.cli.running import tell_run
 from opslib.cli.showing import show
 from opslib.cli.story import plain_table
+from opslib.errors import BadParameter
+from opslib.rehearsal.fleet import MOST_HOSTS
 from opslib.rehearsal.scenarios import load_scenario
 
 RUNBOOK = "90-deploy"
 
 
 @click.command("rehearse")
-@click.option("--scenario", default="sampler-oom", show_default=True, help="What goes wrong.")
+@click.option("--scenario", help="What goes wrong [sampler-oom; with --hosts healthy].")
 @click.option("--list", "is_list", is_flag=True, help="List the scenarios and how the deploy comes out.")
+@click.option("--hosts", "n_hosts", type=click.IntRange(1, MOST_HOSTS), help="Rehearse a rollout over so many hosts.")
+@click.option("--scenario-on", "scenario_on", multiple=True, metavar="N=SCENARIO", help="What goes wrong on host N.")
+@click.option("--serve", "is_serve", is_flag=True, help="Only keep the hosts there, for commands in another terminal.")
+@care_options
 @click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter of 90-deploy.")
 @click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the record goes [runs/].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, the story on error.")
 def rehearse_command(
-    scenario: str, words: tuple[str, ...], runs_dir: Path | None, *, is_list: bool, as_json: bool
+    *,
+    scenario: str | None,
+    n_hosts: int | None,
+    scenario_on: tuple[str, ...],
+    words: tuple[str, ...],
+    runs_dir: Path | None,
+    is_list: bool,
+    is_serve: bool,
+    as_json: bool,
+    **care: Any,
 ) -> int:
     """Deploy a 230B model on a practice host: no GPU, no root and no network needed.
 
     It runs the runbook 90-deploy over a real SSH connection, and leaves a record to read. The host itself ends with
-    the command.
+    the command. With --hosts 8 it rolls the deploy out over eight of them, as opslib rollout does.
     """
     if is_list:
         _list(as_json=as_json)
         return 0
-    host = f"rehearsal:{scenario}"
+    if n_hosts is not None:
+        given = read_given(RUNBOOK, (), words)
+        return rehearse_fleet(
+            Wanted(n_hosts, scenario, scenario_on), given, care, runs_dir, is_serve=is_serve, as_json=as_json
+        )
+    if scenario_on or is_serve:
+        raise BadParameter("--scenario-on and --serve need --hosts")
+    name = scenario or "sampler-oom"
+    host = f"rehearsal:{name}"
     check_alias(host)
-    own = load_scenario(scenario).parameters
+    own = load_scenario(name).parameters
     given = {"consent": "given", **own, **read_given(RUNBOOK, (), words), "host": host}
     return tell_run(RUNBOOK, given, runs_dir=runs_dir, as_json=as_json)
 

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,41 +11,17 @@ from opslib.app.catalogue import default_runs_dir, find_runbook
 from opslib.app.given import read_given
 from opslib.app.rollout import RolloutEnd, resume_rollout, run_rollout, undo_rollout
 from opslib.app.rollout_dry import DryHost, dry_rollout
-from opslib.app.rollout_planning import Care, needs_consent, plan_rollout, with_consent
+from opslib.app.rollout_planning import needs_consent, plan_rollout, with_consent
 from opslib.app.rollout_record import how_to_go_on
+from opslib.cli.rollout_options import care_of, care_options
 from opslib.cli.rollout_screen import RolloutScreen
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text, plain_table
 from opslib.domain.rollout import RolloutPlan, wave_words, waves
-from opslib.domain.schedule import parse_span
 from opslib.domain.states import worst
 from opslib.errors import BadParameter, ConsentMissing, OpslibError
 from opslib.records.folder import HTML_FILE
 from opslib.records.rollout import Asked, RolloutFolder
-
-_CARE = (
-    click.option("--canary", type=click.IntRange(0), default=1, show_default=True, help="Hosts that go first, alone."),
-    click.option("--wave", default="25%", show_default=True, help="Hosts at a time after that: a number or a share."),
-    click.option(
-        "--max-failures", type=click.IntRange(0), default=0, show_default=True, help="Failed hosts that don't stop it."
-    ),
-    click.option("--pause", metavar="SPAN", help="Between two waves [5m; on practice hosts 0]."),
-    click.option(
-        "--min-serving", type=click.IntRange(0), default=0, show_default=True, help="Units that serve all the while."
-    ),
-    click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Runs at once."),
-    click.option(
-        "--drain", default="5m", show_default=True, metavar="SPAN", help="Time of a unit to work off its requests."
-    ),
-    click.option("--force-drain", is_flag=True, help="After that stop it all the same."),
-)
-
-
-def care_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How carefully a rollout goes about it."""
-    for option in reversed(_CARE):
-        command = option(command)
-    return command
 
 
 @click.command("rollout")
@@ -111,15 +86,17 @@ def rollout_command(
     return carry_out(screen, plan, place, as_json=as_json)
 
 
-def carry_out(screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_json: bool) -> int:
-    """Roll it out and tell it; returns the exit code."""
+def carry_out(
+    screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_json: bool, can_go_on: bool = True
+) -> int:
+    """Roll it out and tell it; returns the exit code. Not `can_go_on`: its hosts end with this command."""
 
     def on_folder(path: Path) -> None:
         screen.say(f"record  {path}", "dim")
 
     with screen.running():
         end = run_rollout(plan, runs_dir, on_folder=on_folder, on_change=screen.take)
-    return tell_end(screen, end, as_json=as_json)
+    return tell_end(screen, end, as_json=as_json, can_go_on=can_go_on)
 
 
 def tell_plan(screen: RolloutScreen, plan: RolloutPlan) -> None:
@@ -134,10 +111,10 @@ def tell_plan(screen: RolloutScreen, plan: RolloutPlan) -> None:
     screen.say(f"  {pause}{serving}{plan.max_failures} failures allowed, {plan.workers} runs at once", "dim")
 
 
-def tell_end(screen: RolloutScreen, end: RolloutEnd, *, as_json: bool) -> int:
+def tell_end(screen: RolloutScreen, end: RolloutEnd, *, as_json: bool, can_go_on: bool = True) -> int:
     """The outcome and how to go on, as lines or as one JSON document; returns the exit code."""
     code = end.outcome.state.exit_code
-    commands = how_to_go_on(end.folder, end.state)
+    commands = how_to_go_on(end.folder, end.state) if can_go_on else {}
     if as_json:
         show(json.dumps(_document(end, commands), ensure_ascii=False))
         return code
@@ -147,12 +124,12 @@ def tell_end(screen: RolloutScreen, end: RolloutEnd, *, as_json: bool) -> int:
     screen.say(f"record  {end.folder}")
     if page.is_file():
         screen.say(f"read    {page.as_uri()}")
-    for command in commands:
-        screen.say(command)
+    for what, command in commands.items():
+        screen.say(f"{what:<6}  {command}")
     return code
 
 
-def _document(end: RolloutEnd, commands: list[str]) -> dict[str, Any]:
+def _document(end: RolloutEnd, commands: dict[str, str]) -> dict[str, Any]:
     state = end.state
     begun, ended = state.plan.begun_at, state.ended_at or state.plan.begun_at
     fields = {"host", "wave", "step", "state", "text", "record", "records"}
@@ -162,7 +139,7 @@ def _document(end: RolloutEnd, commands: list[str]) -> dict[str, Any]:
         "outcome": end.outcome.model_dump(mode="json"),
         "hosts": [progress.model_dump(mode="json", include=fields) for progress in state.hosts],
         "untouched": list(state.untouched),
-        "next": [command.split(maxsplit=1)[1] if command[0] != "o" else command for command in commands],
+        "next": commands,
         "begun_at": begun.isoformat(),
         "duration_s": round((ended - begun).total_seconds(), 3),
         "exit_code": end.outcome.state.exit_code,
@@ -173,18 +150,7 @@ def _plan(runbook: str, asked: list[str], files: tuple[Path, ...], words: tuple[
     if not runbook:
         raise BadParameter("which runbook? opslib rollout deploy --hosts LABEL", hint="see opslib rollout --help")
     name, _ = find_runbook(runbook)
-    pause = care.pop("pause")
-    chosen = Care(
-        canary=care["canary"],
-        wave=care["wave"],
-        max_failures=care["max_failures"],
-        pause_s=None if pause is None else parse_span(pause, "--pause"),
-        min_serving=care["min_serving"],
-        workers=care["workers"],
-        drain_s=parse_span(care["drain"], "--drain"),
-        is_drain_forced=care["force_drain"],
-    )
-    return plan_rollout(name, asked, read_given(name, files, words), chosen)
+    return plan_rollout(name, asked, read_given(name, files, words), care_of(care))
 
 
 def _dry_run(screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_json: bool) -> int:

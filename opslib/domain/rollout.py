@@ -67,9 +67,10 @@ class UnitFound(Value):
 
     @property
     def words(self) -> str:
-        """How it stands, in a few words."""
-        there = "installed" if any(self.files.values()) else "not installed"
-        return "serves" if self.is_serving else f"{there}, {'up but not serving' if self.is_up else 'not running'}"
+        """How it stands, in a few words that follow "it"."""
+        if self.is_up:
+            return "serves" if self.is_serving else "is up and does not serve"
+        return "is installed and not running" if any(self.files.values()) else "is not installed"
 
 
 class RolloutEvent(Value):

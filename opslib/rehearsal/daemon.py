@@ -46,12 +46,18 @@ def start_daemon(module: str, arguments: Sequence[str], *, timeout_s: float) -> 
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     timer = threading.Timer(timeout_s, process.kill)
     timer.start()
-    line = process.stdout.readline() if process.stdout else b""
-    timer.cancel()
+    daemon = Daemon(process)
+    try:
+        line = process.stdout.readline() if process.stdout else b""
+    except BaseException:  # an interrupt: it ends in order, and takes its directory with it
+        daemon.close()
+        raise
+    finally:
+        timer.cancel()
     if not line:
         process.kill()
         raise CouldNotFindOut(f"The rehearsal host did not start (exit status {process.wait()}).", host=ALIAS)
-    return Daemon(process), json.loads(line)
+    return daemon, json.loads(line)
 
 
 def stop_signals() -> asyncio.Event:
