@@ -69,13 +69,7 @@ def measure_url(
     on_level: Callable[[BenchmarkLevel], None],
 ) -> Measured:
     """Measures an endpoint from this machine and keeps a record; raises BadParameter for a URL that is none."""
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:  # as of "http://[::1"
-        is_url = False
-    if not is_url:
-        raise BadParameter(f"{url!r} is no URL", hint="as https://llm.example.com/v1, or HOST UNIT for a unit")
+    where = _checked(url)
     started_at, start = datetime.now(UTC), time.monotonic()
     host = open_host(HostSettings(alias=HERE, address=LOCAL))
     try:
@@ -93,10 +87,27 @@ def measure_url(
     finally:
         host.close()
     duration_s = time.monotonic() - start
-    folder = RunFolder.create(runs_dir, parts.hostname or HERE, "url", RUNBOOK, started_at)
+    folder = RunFolder.create(runs_dir, where, "url", RUNBOOK, started_at)
     keep_formats(folder, report)
     folder.write_record(_record(url, parameters, report, started_at, duration_s))
     return Measured(report, folder.path)
+
+
+def _checked(url: str) -> str:
+    """The URL's host name; the record keeps the URL, so one that may bear a secret is refused without being quoted."""
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+        has_login = "@" in parts.netloc
+    except ValueError:  # as of "http://[::1"
+        is_url, has_login = False, "@" in url
+    if has_login:
+        raise BadParameter("a URL with a login in it would be kept in the record", hint="--api-key env:NAME")
+    if not is_url:
+        raise BadParameter(f"{url!r} is no URL", hint="as https://llm.example.com/v1, or HOST UNIT for a unit")
+    if parts.query or parts.fragment:
+        raise BadParameter("a URL with ? or # is no base of an API", hint="a key goes by --api-key env:NAME")
+    return parts.hostname or HERE
 
 
 def _record(

@@ -53,7 +53,7 @@ def _from_hub(repository: str, commit: str) -> Expectation:
             with urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
                 rows += json.loads(answer.read())
                 following = _NEXT.search(answer.headers.get("Link") or "")
-        except (URLError, OSError, ValueError) as error:
+        except (URLError, OSError, ValueError, RecursionError) as error:
             raise CouldNotFindOut(
                 f"the hub gave no listing of {repository} at {commit[:12]}: {reason_of(error)}",
                 hint="bring the listing as a file: --expect listing.json",

@@ -114,7 +114,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         config = json.loads(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadParameter(f"{path} can't be read: {reason_of(error)}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadParameter(f"{path} is no JSON: {error}") from error
     if not isinstance(config, dict):
         raise BadParameter(f"{path} is no JSON object")

@@ -99,7 +99,7 @@ def parse_listing(text: str) -> Listing:
             event = json.loads(line)
             if isinstance(event, dict) and event.get("event") == "listing":
                 return Listing.model_validate(event)
-        except (ValueError, ValidationError) as error:
+        except (ValueError, RecursionError, ValidationError) as error:
             raise UnexpectedAnswer(f"the listing of the checkpoint can't be read: {line[:200]!r}") from error
     raise UnexpectedAnswer("the host answered without a listing of the checkpoint")
 

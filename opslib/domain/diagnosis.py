@@ -76,12 +76,13 @@ class Diagnosis(Value):
 def diagnose(entries: Iterable[JournalEntry], *, status: UnitStatus | None = None) -> Diagnosis:
     """Why the unit failed, by its journal (and by `systemctl show`, where that is known).
 
-    Of several starts the failed one with the hardest facts decides, of equals the latest. Never raises for any input.
+    Of several starts the failed one with the hardest facts decides, of equals the latest; what failed before a start
+    that served is another story, unless nothing has failed since. Never raises for any input.
     """
     runs = split_runs(read_lines(entries))
     verdicts = [judge_run(run) for run in runs]
     failed = [(run, verdict) for run, verdict in zip(runs, verdicts, strict=True) if verdict.ending is Ending.FAILED]
-    known = [pair for pair in failed if pair[1].matches]
+    known = [pair for pair in _since_served(failed, verdicts) if pair[1].matches]
     invocations = tuple(_invocation(verdict) for verdict in verdicts)
     if known:
         run, verdict = min(known, key=lambda pair: (pair[1].matches[0].tier, -pair[1].first_line))
@@ -91,6 +92,12 @@ def diagnose(entries: Iterable[JournalEntry], *, status: UnitStatus | None = Non
     if failed:
         return _unknown(*failed[-1], invocations)
     return _not_failed(runs, verdicts, status, invocations)
+
+
+def _since_served(failed: list[tuple[Run, RunVerdict]], verdicts: list[RunVerdict]) -> list[tuple[Run, RunVerdict]]:
+    """The failed starts from the last one that served on; all of them where none has failed since."""
+    served_at = max((verdict.first_line for verdict in verdicts if verdict.has_served), default=0)
+    return [pair for pair in failed if pair[1].first_line >= served_at] or failed
 
 
 def _by_result(status: UnitStatus | None, invocations: tuple[Invocation, ...]) -> Diagnosis | None:

@@ -30,6 +30,7 @@ class RunVerdict(Value):
     phase: str
     exit_words: str = ""
     has_missing: bool = False
+    has_served: bool = False  # whatever became of it later
 
     @property
     def cause(self) -> str | None:
@@ -67,6 +68,7 @@ def judge_run(run: Run) -> RunVerdict:
         phase=run.lines[-1].phase,
         exit_words=_exit_words(run),
         has_missing=any(line.is_missing for line in run.lines),
+        has_served=success >= 0,
     )
 
 

@@ -65,7 +65,7 @@ def parse_expectation(text: str, source: str) -> Expectation:
     """
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         files = tuple(_from_lines(text))
         if not files:
             raise BadParameter(f"{source}: neither JSON nor a list of sha256sum") from None

@@ -156,7 +156,7 @@ def parse_prompts(text: str) -> tuple[Prompt, ...]:
     """
     try:
         entries = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         entries = [_json_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     entries = entries if isinstance(entries, list) else [entries]
     prompts = tuple(prompt for entry in entries if (prompt := _prompt_of(entry)) is not None)
@@ -195,7 +195,7 @@ def _doubling(largest: int) -> tuple[LevelShape, ...]:
 def _json_line(number: int, line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadParameter(f"line {number} is no JSON: {line.strip()[:60]!r}") from error
 
 

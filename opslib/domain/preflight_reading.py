@@ -156,5 +156,5 @@ def parse_preflight(text: str) -> PreflightReading:
     """Reads the one JSON document of the on-host program; raises UnexpectedAnswer for anything else."""
     try:
         return PreflightReading.model_validate(json.loads(text))
-    except (ValueError, ValidationError) as error:
+    except (ValueError, RecursionError, ValidationError) as error:
         raise UnexpectedAnswer(f"the preflight can't be read: {text.strip()[:200]!r}") from error

@@ -46,7 +46,7 @@ def clock_of(run: KeptRun) -> Clock | None:
         return run.record.clock
     for path, text in run.files.items():
         if path.endswith("host.json"):
-            with suppress(ValueError, AttributeError):
+            with suppress(ValueError, RecursionError, AttributeError):
                 if clock := json.loads(text).get("clock"):
                     return Clock.model_validate(clock)
     return None

@@ -114,7 +114,7 @@ def _from_gpus(run: KeptRun) -> Iterator[TimelineRow]:
         if not path.endswith("/manifest.json"):
             continue
         folder = path.rpartition("/")[0]
-        with suppress(ValueError, KeyError, TypeError):
+        with suppress(ValueError, RecursionError, KeyError, TypeError):
             asked = {row["file"]: row["asked_at"] for row in json.loads(text)["files"] if row.get("file")}
             gpus = json.loads(run.files[f"{folder}/gpus.json"])
             used = [(gpu["index"], gpu["memory_used_bytes"] / _GIB) for gpu in gpus]

@@ -21,7 +21,7 @@ def watched_rows(run: KeptRun, *, is_whole: bool) -> Iterator[tuple[tuple[str, .
             continue
         used: dict[int, int] = {}
         for number, line in enumerate(text.splitlines(), 1):
-            with suppress(ValueError, KeyError, TypeError):  # a torn line, or one of another version
+            with suppress(ValueError, RecursionError, KeyError, TypeError):  # a torn line, or one of another version
                 event = json.loads(line)
                 at = datetime.fromisoformat(event["at"]) - offset_of(run)
                 if event["event"] == "gpu" and (words := _moved(event, used)):

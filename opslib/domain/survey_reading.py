@@ -155,5 +155,5 @@ def parse_survey(text: str) -> SurveyReading:
     """Reads the one JSON document of the on-host program; raises UnexpectedAnswer for anything else."""
     try:
         return SurveyReading.model_validate(json.loads(text))
-    except (ValueError, ValidationError) as error:
+    except (ValueError, RecursionError, ValidationError) as error:
         raise UnexpectedAnswer(f"the survey can't be read: {text.strip()[:200]!r}") from error

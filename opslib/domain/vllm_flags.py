@@ -180,7 +180,7 @@ def _converted(text: str, spec: FlagSpec) -> JsonValue:
     if spec.kind == "json":
         try:
             value: JsonValue = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text  # a path, a level, or a dotted member: vLLM's own config class decides
         return value
     return text

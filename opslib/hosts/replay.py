@@ -177,7 +177,7 @@ def _read(transcript: Path) -> list[Entry]:
         return [json.loads(line) for line in transcript.read_text("utf-8").splitlines() if line.strip()]
     except OSError as error:
         raise BadParameter(f"cannot read the recording {transcript}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadParameter(f"{transcript} is no recording: {error}") from error
 
 

@@ -88,7 +88,7 @@ def _run(
         try:
             with open(path, encoding="utf-8") as file:
                 return {"type": "result", "concurrency": concurrency, "result": _without_samples(json.load(file))}
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             said = done.stdout.decode("utf-8", "replace").strip()[-_TAIL:]
             return {**failed, "why": "exit status %d: %s" % (done.returncode, said)}
 

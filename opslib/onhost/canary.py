@@ -88,7 +88,7 @@ class Server:
             return {}, "http_%d: %s" % (exchange.status, error_message(exchange.body))
         try:
             value = json.loads(exchange.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}, "malformed: no JSON"
         return (value, "") if isinstance(value, dict) else ({}, "malformed: no JSON object")
 

@@ -182,6 +182,6 @@ def _failed(kind: str, body: bytes) -> Completion:
 def _json_object(text: bytes) -> Optional[Dict[str, Any]]:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

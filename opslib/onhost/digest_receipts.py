@@ -60,7 +60,7 @@ class Receipts:
             try:
                 row = json.loads(line)
                 self.known[row["path"]] = {"marks": row["marks"], "digests": dict(row["digests"])}
-            except (ValueError, KeyError, TypeError):  # noqa: PERF203
+            except (ValueError, RecursionError, KeyError, TypeError):  # noqa: PERF203
                 continue  # a line that was cut by an interrupt
 
     def find(self, path: str, marks: List[int], kinds: List[str]) -> Optional[Dict[str, str]]:

@@ -5,6 +5,7 @@ wakes late still knows when a token came. Over TLS, and elsewhere, the stamp is 
 """
 
 import asyncio
+import os
 import socket
 import ssl
 import struct
@@ -253,7 +254,7 @@ class Connection:
             message = getattr(error, "verify_message", "") or error.reason or str(error)
             return Exchange(asked_at, perf_counter(), 0, [], ("tls", str(message)))
         except OSError as error:
-            return Exchange(asked_at, perf_counter(), 0, [], ("connect", error.strerror or str(error)))
+            return Exchange(asked_at, perf_counter(), 0, [], ("connect", _words(error)))
         assert self._receiver is not None
         return await self._exchange(self._receiver, request, timeout_s)
 
@@ -278,6 +279,12 @@ class Connection:
         if self._receiver is not None and self._receiver.transport is not None:
             self._receiver.transport.abort()
         self._receiver = None
+
+
+def _words(error: OSError) -> str:
+    """What the system calls it: asyncio says "Connect call failed", and the address once more."""
+    number = error.errno or 0  # a name that can't be resolved has one below zero
+    return os.strerror(number) if number > 0 else error.strerror or str(error)
 
 
 async def _connected(target: Target) -> Receiver:

@@ -35,11 +35,18 @@ OPTIONAL_FIELDS = ("ignore_eos", "stream_options")
 
 
 def main(arguments: Dict[str, Any]) -> int:
-    """Runs the levels one after the other; a failing server is a result, so the exit status is 0."""
+    """Runs the levels one after the other; a failing server is a result, so the exit status is 0.
+
+    A URL that leads to none is not: one line says so (`unreachable`, with the reason), and nothing was sent.
+    """
     try:
         load = Load(arguments)
     except Refused as error:
         print_line({"type": "refused", "message": str(error)})
+        return 0
+    problem = run_on_loop(load, _unreachable(load)) if load.options["url"] else ""
+    if problem:
+        print_line({"type": "unreachable", "message": problem})
         return 0
     run_on_loop(load, _prepare(load))
     gpus = GpuWatch(load.options["gpus"]) if load.options["watches_gpus"] else None
@@ -141,11 +148,19 @@ class Sweep:
         return requests, {**line, **details, **own, "n_processes": n_processes}
 
 
+async def _unreachable(load: Load) -> str:
+    """Why no request would reach the URL's server, "" where one does: an address may be mistyped, a unit's is known."""
+    connection = load.connection()
+    exchange = await connection.ask("GET", load.path("/v1/models"), timeout_s=max(0.05, min(5.0, load.time_left())))
+    connection.close()
+    return exchange.error[1] if exchange.error and exchange.error[0] in ("connect", "tls") else ""
+
+
 async def _prepare(load: Load) -> None:
     """The model's name, and how long prompts are in its tokens."""
     if not load.inputs.model:
         text = await load.get("/v1/models")
-        with contextlib.suppress(ValueError, LookupError, TypeError):
+        with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError):
             load.inputs.model = str(json.loads(text or b"")["data"][0]["id"])
     connection = load.connection()
 

@@ -113,7 +113,7 @@ class Inputs:
         exchange = await ask("/tokenize", json.dumps(asked).encode())
         try:
             return int(json.loads(exchange.body)["count"]) if exchange is not None else None
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, RecursionError, LookupError, TypeError):
             return None
 
     async def _by_usage(self, ask: Ask) -> None:

@@ -114,7 +114,7 @@ def read_lock(path: str) -> Dict[str, Any]:
     """What a lock file says: holder, process id and its start; empty where it says nothing."""
     try:
         found = json.loads(read_text(path, _MAX_BYTES))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -122,7 +122,7 @@ def read_lock(path: str) -> Dict[str, Any]:
 def _read(file: int) -> Dict[str, Any]:
     try:
         found = json.loads(os.pread(file, _MAX_BYTES, 0).decode("utf-8", "replace"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

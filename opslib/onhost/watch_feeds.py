@@ -96,7 +96,7 @@ class Journal(Feed):
                 self._on_systemd()
 
     def _go_on_after(self, last: bytes) -> None:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             cursor = json.loads(last.decode("utf-8", "replace")).get("__CURSOR") if last else None
             if cursor:
                 kept = [word for word in self.argv if not word.startswith("--after-cursor=")]

@@ -131,7 +131,7 @@ def _ask(
         connection.close()
     try:
         return answer.status, json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return answer.status, None
 
 

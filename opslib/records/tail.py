@@ -24,7 +24,7 @@ class EventTail:
                 if not line.endswith(b"\n"):
                     return
                 self._offset += len(line)
-                with suppress(ValueError):
+                with suppress(ValueError, RecursionError):
                     event = json.loads(line)
                     if isinstance(event, dict):
                         yield event

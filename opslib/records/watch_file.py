@@ -69,7 +69,7 @@ def read_watch_file(path: Path) -> Iterator[dict[str, Any]]:
     """The events of a file, in order; a torn line is left out. Raises OSError where there is no such file."""
     with path.open("rb") as file:
         for line in file:
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):
                 document = json.loads(line)
                 if isinstance(document, dict):
                     yield document

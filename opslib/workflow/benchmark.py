@@ -12,7 +12,7 @@ from opslib.domain.benchmark_samples import LevelRun, summarize
 from opslib.domain.host import Host
 from opslib.domain.load import LoadSpec, closed_levels
 from opslib.domain.states import CheckResult, State
-from opslib.errors import BadParameter, UnexpectedAnswer
+from opslib.errors import BadParameter, HostUnreachable, UnexpectedAnswer
 
 Progress = Callable[["Mapping[str, Any] | BenchmarkLevel"], None]
 _GRACE_S = 30.0  # what the program may need beyond its deadline to start, read its answers and print them
@@ -46,8 +46,9 @@ def run_benchmark(
     streams. Without a `model` the first that the service names is used. With `gpus` (their indices) nvidia-smi is
     watched, and throughput is told per GPU. `python` is a Python of the host with uvloop (see `engine_python`).
     `on_progress` gets each progress line (n_done, n_requests, n_errors, n_chunks, concurrency, elapsed_s) and each
-    level as it ends, a repeated one each time. A service that fails is a report; BadParameter means that nothing was
-    sent, UnexpectedAnswer that the load generator itself ended before its result.
+    level as it ends, a repeated one each time. A service that fails is a report; BadParameter, and HostUnreachable
+    where a `url` leads nowhere, mean that nothing was sent, UnexpectedAnswer that the load generator itself ended
+    before its result.
     """
     spec = load or LoadSpec(
         levels=closed_levels(levels),
@@ -166,6 +167,9 @@ def _measure(
                     return _Sweep(runs, line)
                 if line["type"] == "refused":
                     raise BadParameter(str(line["message"]), host=host.settings.alias)
+                if line["type"] == "unreachable":
+                    where, hint = arguments["url"], "is it running, and is that its address?"
+                    raise HostUnreachable(f"no connection to {where}: {line['message']}", hint=hint)
                 if line["type"] == "request":
                     requests.append(line)
                 elif line["type"] == "level":
@@ -181,7 +185,7 @@ def _measure(
 
 
 def _read_line(raw: bytes, alias: str) -> dict[str, Any]:
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         line = json.loads(raw)
         if isinstance(line, dict) and "type" in line:
             return line

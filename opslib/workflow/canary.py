@@ -38,7 +38,7 @@ def take_fingerprint(
     result = host.run_program("canary", arguments, timeout_s=deadline_s + _GRACE_S)
     try:
         answer = json.loads(result.stdout)
-    except ValueError:
+    except (ValueError, RecursionError):
         said = result.error_text.splitlines()[-1:] or [f"exit status {result.exit_status}"]
         raise UnexpectedAnswer(f"the canary ended without an answer: {said[0]}", host=host.settings.alias) from None
     flags: dict[str, str] = {}

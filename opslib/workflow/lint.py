@@ -57,7 +57,7 @@ def lint_text(host: Host, unit: str, text: str) -> LintReport:
         answer = json.loads(result.text)
         findings += read_verify(answer["text"], name)
         notes += [f"systemd-analyze was not asked: {answer['problem']}"] if answer["problem"] else []
-    except (CouldNotFindOut, ValueError, KeyError) as error:
+    except (CouldNotFindOut, ValueError, RecursionError, KeyError) as error:
         notes.append(f"systemd-analyze was not asked: {error}")
     return LintReport(host=host.settings.alias, unit=name, findings=tuple(findings), notes=tuple(notes))
 

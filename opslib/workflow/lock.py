@@ -182,7 +182,7 @@ def _refused(host: Host, told: dict[str, Any]) -> OpslibError:
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         told = json.loads(line)
         if isinstance(told, dict):
             return told

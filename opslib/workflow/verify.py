@@ -68,7 +68,7 @@ def measure_hashing(host: Host, path: str) -> HashingSpeed:
     result = host.run_program("digest_trial", {"path": checkpoint_path(host, path)})
     try:
         return HashingSpeed.model_validate_json(result.stdout)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnexpectedAnswer(
             f"the trial of hashers answered {result.text[:80]!r}", host=host.settings.alias
         ) from error
@@ -103,7 +103,7 @@ def _read(host: Host, arguments: Mapping[str, Any], told: _Told) -> str:
 def _event(text: str) -> Mapping[str, Any]:
     try:
         event = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return event if isinstance(event, dict) else {}
 

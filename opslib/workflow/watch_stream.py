@@ -100,7 +100,7 @@ def _pump(stream: LineStream, lines: "queue.Queue[bytes | OpslibError | None]") 
 
 def parse_watch_line(line: bytes) -> LaunchEvent | None:
     """The event that a line of the program `watch` tells; None where it tells nothing that can be read."""
-    with suppress(ValueError, KeyError, TypeError, CouldNotFindOut):
+    with suppress(ValueError, RecursionError, KeyError, TypeError, CouldNotFindOut):
         fields = json.loads(line)
         at = datetime.fromtimestamp(fields["at"], tz=UTC)
         match fields["type"]:

@@ -1,6 +1,7 @@
 """`opslib bench`: a URL measured from here, two records compared, and what is refused before anything is asked."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,9 @@ def test_a_url_is_measured_from_here_and_two_records_are_compared(url, tmp_path,
         (["run", "rehearsal"], "which unit?"),
         (["run", "http://h", "unit"], "a URL has no unit"),
         (["run", "ftp://h"], "is no URL"),
+        (["run", "http://me:geheim@h"], "a URL with a login in it would be kept in the record"),
+        (["run", "http://geheim@[h"], "a URL with a login in it would be kept in the record"),
+        (["run", "http://h/v1?key=geheim"], "a URL with ? or # is no base of an API"),
         (["run", "rehearsal", "u", "--levels", "1,x"], "no list of numbers"),
         (["run", "rehearsal", "u", "--repeats", "0"], "benchmark_repeats"),
         (["compare", "a", "b"], "no record 'a'"),
@@ -60,4 +64,17 @@ def test_what_cannot_be_is_refused(words, said, tmp_path, capsys):
     """Exit code 4 and one line, before any host is contacted."""
     more = ["--runs-dir", str(tmp_path)] if words[0] in ("run", "compare") else []
     assert call(["bench", *words, *more]) == 4
-    assert said in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert said in told
+    assert "geheim" not in told
+
+
+def test_a_url_that_leads_nowhere_is_not_measured(tmp_path, capsys):
+    """Exit code 3 at once, before any request is sent, and no record of figures that there are not."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        assert call(["bench", "run", url, "--runs-dir", str(tmp_path)]) == 3
+    told = capsys.readouterr().err
+    assert f"no connection to {url}: Connection refused. Next: is it running" in told
+    assert list(tmp_path.iterdir()) == []

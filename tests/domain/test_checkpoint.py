@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import time
 
 import pytest
 
@@ -15,6 +16,7 @@ from opslib.onhost import verify
 from tests.checkpoints import safetensors, write_model
 
 FIRST, SECOND = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors"
+LATER = int(time.time()) + 86400  # of the download: a file that was changed after it is a finding of its own
 INDEX = "model.safetensors.index.json"
 
 
@@ -56,7 +58,7 @@ FAULTS = {
     "companion-missing": (lambda m: (m / "tokenizer.json").unlink(), "tokenizer.json", "critical"),
     "zero-bytes": (lambda m: (m / SECOND).write_bytes(b""), SECOND, "critical"),
     "leftover": (lambda m: (m / "y.incomplete").write_text("x"), "y.incomplete", "warning"),
-    "mixed-revisions": (lambda m: (m / f".cache/huggingface/download/{SECOND}.metadata").write_text("z\ne\n1796000000\n"), SECOND, "warning"),
+    "mixed-revisions": (lambda m: (m / f".cache/huggingface/download/{SECOND}.metadata").write_text(f"z\ne\n{LATER}\n"), SECOND, "warning"),
 }  # fmt: skip
 
 
@@ -148,7 +150,7 @@ def test_one_turned_bit_is_found_by_its_digest(tmp_path, capsys):
     model = write_model(tmp_path)
     for name in (FIRST, SECOND, SECOND.replace("02-of", "03-of")):
         etag = hashlib.sha256((model / name).read_bytes()).hexdigest()
-        (model / f".cache/huggingface/download/{name}.metadata").write_text(f"abc123\n{etag}\n1796000000\n")
+        (model / f".cache/huggingface/download/{name}.metadata").write_text(f"abc123\n{etag}\n{LATER}\n")
     assert judge_digests(model, capsys).state == "ok"
     data = bytearray((model / SECOND).read_bytes())
     data[-1] ^= 1

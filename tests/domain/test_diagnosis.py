@@ -175,3 +175,22 @@ def test_what_a_server_got_over_is_none_with_a_warning():
     assert (found.cause, found.exit_code) == ("none", 0)
     assert "Warning: lines speak of environment/disk-full" in found.summary
     assert "No space left" in found.evidence[0].text
+
+
+def test_what_failed_before_a_start_that_served_is_another_story():
+    """A start with a wrong flag, mended and served, then its end: the end is asked about, not the old mistake."""
+    wrong = ["Starting vllm.service - vLLM.", "vllm: error: unrecognized arguments: --max-num-seq5 4"]
+    served = [
+        "Started vllm.service - vLLM.",
+        "(APIServer pid=2) INFO:     Application startup complete.",
+        "(APIServer pid=2) WARNING [core_client.py:817] [shutdown] MPClient: engine core exited unexpectedly",
+        "(APIServer pid=2) vllm.v1.engine.exceptions.EngineDeadError: See root cause above.",
+    ]
+    lines = [("a", text) for text in wrong] + [("b", text) for text in served]
+    journal = "\n".join(
+        json.dumps({"MESSAGE": text, "_SYSTEMD_INVOCATION_ID": run, "_SYSTEMD_UNIT": "vllm.service"})
+        for run, text in lines
+    )
+    diagnosis = diagnose(parse_input(journal))
+    assert [start.cause for start in diagnosis.invocations] == ["configuration/bad-argument", "process/died-silently"]
+    assert diagnosis.cause == "process/died-silently"

@@ -211,14 +211,15 @@ def test_what_cannot_be_used_is_refused_before_anything_is_sent(arguments, capsy
     assert json.loads(line)["type"] == "refused"
 
 
-def test_tls_is_spoken_only_with_a_known_ca(tmp_path):
-    """An unknown CA is a class of its own; with the CA the same figures come, and the URL may end in /v1."""
+def test_tls_is_spoken_only_with_a_known_ca(tmp_path, capsys):
+    """With an unknown CA nothing is sent, and that is said; with the CA figures come, and the URL may end in /v1."""
     certificate, key = self_signed(tmp_path)
     with truth_server(certificate=certificate, key=key) as number:
-        unknown = run(0, url=f"https://localhost:{number}", n_requests=2)
+        assert loadgen.main({"url": f"https://localhost:{number}"}) == 0
         known = run(0, url=f"https://localhost:{number}/v1/", ca_file=certificate, n_requests=2)
-    assert {request["error"] for request in unknown["request"]} == {"tls"}
-    assert "self-signed" in unknown["level"][0]["error_messages"]["tls"].replace("self signed", "self-signed")
+    line = json.loads(capsys.readouterr().out)
+    assert line["type"] == "unreachable"
+    assert line["message"].replace("self signed", "self-signed") == "self-signed certificate"
     assert [request["error"] for request in known["request"]] == [None] * 2
 
 

@@ -31,5 +31,5 @@ def parse_identity(text: str) -> Identity:
     """Reads the one JSON line of the on-host program; raises UnexpectedAnswer for anything else."""
     try:
         return Identity.model_validate(json.loads(text))
-    except (ValueError, ValidationError) as error:
+    except (ValueError, RecursionError, ValidationError) as error:
         raise UnexpectedAnswer(f"the host's identity can't be read: {text.strip()[:200]!r}") from error

@@ -101,7 +101,7 @@ def parse_journal_entry(line: bytes | str, *, index: int | None = None) -> Journ
     """
     try:
         fields = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UnexpectedAnswer(f"journalctl answered no JSON: {line[:120]!r}") from None
     if not isinstance(fields, dict):
         raise UnexpectedAnswer(f"journalctl answered no JSON object: {line[:120]!r}")
