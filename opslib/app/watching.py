@@ -68,10 +68,14 @@ class LaunchPanel:
             self._tell("line", f"warning: {self._file.problem}")
         self._file_problem = self._file.problem
         self._tell_quarter(update.status)
-        is_final = update.status.state.is_final
-        if is_final:
-            self._file.flush()
-        if is_final or time.monotonic() - self._painted_at > _REFRESH_S:
+        is_verdict = update.status.state.is_final and any(change.what == "state" for change in update.changes)
+        if is_verdict or time.monotonic() - self._painted_at > _REFRESH_S:
+            self._paint()
+
+    def close(self) -> None:
+        """Nothing more comes: the last state stays on the screen and in the file."""
+        self._file.flush()
+        if self.status:
             self._paint()
 
     def abort(self, reason: str = "") -> None:
@@ -136,6 +140,7 @@ async def watch(run: Run, section: str, start: Start) -> tuple[LaunchStatus, Lau
         panel.abort("the watch was interrupted; the unit goes on")
         raise
     finally:
+        panel.close()
         await controls.close()
     if panel.status is None:
         raise CouldNotFindOut("the watch ended before anything was seen", host=run.alias)

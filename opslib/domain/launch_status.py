@@ -49,6 +49,18 @@ class Crash(Value):
     exit_status: str = ""  # as systemd writes it: "exited, status=1/FAILURE"
     phase: str = ""  # in which the start was
 
+    @property
+    def words(self) -> str:
+        """How it was noticed, and how the start ended where that says more.
+
+        >>> now = datetime(2026, 11, 29)
+        >>> text = "NRestarts went from 0 to 1"
+        >>> Crash(invocation_id="", noticed_by="", text=text, seen_at=now, exit_status="killed, status=9/KILL").words
+        'NRestarts went from 0 to 1 (killed, status=9/KILL)'
+        """
+        is_said = not self.exit_status or self.exit_status in self.text
+        return self.text if is_said else f"{self.text} ({self.exit_status})"
+
 
 class LaunchChange(Value):
     """One thing that became different, for a timeline."""
@@ -183,6 +195,6 @@ def _words(what: str, status: LaunchStatus) -> str:
         "guard": status.waiting_words or "the GPU guard waits no longer",
         "phase": title if status.percent is None else f"{title} {status.percent} %",
         "note": status.notes[-1] if status.notes else "",
-        "crash": status.crash.text if status.crash else "",
+        "crash": status.crash.words if status.crash else "",
         "state": f"{status.state}: {status.reason}".rstrip(": "),
     }[what]

@@ -14,6 +14,7 @@ from opslib.domain.facts.journal import (
 from opslib.domain.facts.restart_budget import RestartBudget, parse_restart_budget, show_restart_command
 from opslib.domain.facts.systemd import UnitStatus, parse_unit_show, show_unit_command, unit_name
 from opslib.domain.host import CommandResult, Host
+from opslib.domain.launch import LaunchTracker
 from opslib.domain.launch_eta import Durations
 from opslib.domain.launch_events import (
     DeadlineReached,
@@ -31,6 +32,7 @@ from opslib.workflow.watch_stream import read_events, watch_arguments
 _RECONNECT_S = 2.0
 _STOP_TIMEOUT_S = 300.0
 _YOUNG = timedelta(hours=2)  # a start that began before is watched from now on
+_LAST_WORD = timedelta(seconds=1)  # journald hands on what it stored a quarter of a second later
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -146,7 +148,7 @@ def watch_launch(
     deadline = began_at + timedelta(seconds=timeout_s) if timeout_s is not None else _NEVER
     while not tracker.is_over:
         if gap := find_journal_gap(host, unit, tracker.status.cursor, at=clock()):
-            yield LaunchUpdate(event=gap, changes=tracker.feed(gap), status=tracker.status)
+            yield from _feed(tracker, (gap,), clock=clock)
         arguments = watch_arguments(
             unit,
             port=port,
@@ -155,15 +157,23 @@ def watch_launch(
             since=began_at if since and not tracker.status.cursor else None,
             has_gpus=has_gpus,
         )
-        for event in _events(host, arguments, clock=clock, deadline=deadline):
-            changes = tracker.feed(event)
-            yield LaunchUpdate(event=event, changes=changes, status=tracker.status)
-            if tracker.is_over:
+        yield from _feed(tracker, _events(host, arguments, clock=clock, deadline=deadline), clock=clock)
+        if clock() >= deadline and not tracker.is_over:
+            yield from _feed(tracker, (DeadlineReached(at=clock()),), clock=clock)
+
+
+def _feed(
+    tracker: LaunchTracker, events: Iterable[LaunchEvent], *, clock: Callable[[], datetime]
+) -> Iterator[LaunchUpdate]:
+    """The events as updates, until it is over and, of a crash, the journal's last word was heard or is late."""
+    until = None
+    for event in events:
+        changes = tracker.feed(event)
+        yield LaunchUpdate(event=event, changes=changes, status=tracker.status)
+        if tracker.is_over:
+            until = until or clock() + _LAST_WORD
+            if not tracker.wants_last_word or clock() >= until:
                 return
-        if clock() >= deadline:
-            event = DeadlineReached(at=clock())
-            changes = tracker.feed(event)
-            yield LaunchUpdate(event=event, changes=changes, status=tracker.status)
 
 
 def began_lately(host: Host, unit: str, *, now: datetime) -> UnitStatus | None:

@@ -18,6 +18,7 @@ from opslib.domain.launch import (
     UnitSeen,
 )
 from opslib.domain.launch_events import Aborted, AnswerSeen, ExitSeen, HostHello, JournalGap
+from opslib.domain.launch_status import FINAL
 
 T0 = datetime(2026, 11, 29, 12, tzinfo=UTC)
 OLD, NEW, NEXT = "a" * 32, "b" * 32, "c" * 32
@@ -406,3 +407,37 @@ def test_the_estimate_comes_from_earlier_launches():
     )
     assert status.eta_s == pytest.approx(18 + 20)
     assert feed(tracker, line(60, "INFO:     Application startup complete."))[0].eta_s is None
+
+
+EXITED = "vllm.service: Main process exited, code=killed, status=9/KILL"
+
+
+@pytest.mark.parametrize("ends_at", [FINAL, FINAL - {LaunchState.CRASHED}])
+def test_a_crash_that_was_noticed_early_learns_how_it_ended(ends_at):
+    """Noticed by the restart, before the journal has systemd's word: that word completes the crash, over or not."""
+    tracker = LaunchTracker(T0, before=unit(OLD, "inactive", "dead"), ends_at=ends_at)
+    status, _ = feed(
+        tracker,
+        UnitSeen(at=at(1), status=unit()),
+        UnitSeen(at=at(9), status=unit(NEXT, n_restarts=1, sub_state="start")),
+    )
+    assert [(crash.invocation_id, crash.exit_status) for crash in status.crashes] == [(NEW, "")]
+    status, changes = feed(tracker, line(8.9, EXITED, identifier="systemd"))
+    assert status.crash == status.crashes[0]
+    assert (status.crash.exit_status, status.crash.died_at) == ("killed, status=9/KILL", at(8.9))
+    assert [change.text for change in changes if change.what == "crash"] == [
+        "NRestarts went from 0 to 1 (killed, status=9/KILL)"
+    ]
+    assert (status.reason == status.crash.words) is (LaunchState.CRASHED in ends_at)
+    assert not tracker.wants_last_word
+    assert feed(tracker, line(9, EXITED.replace("9/KILL", "6/ABRT"), identifier="systemd"))[0].crashes == status.crashes
+
+
+def test_systemd_asked_within_the_restart_knows_how_it_ended():
+    """While systemd waits to restart, its answer says how the process ended; the journal's fuller words take its place."""
+    tracker = LaunchTracker(T0, before=unit(OLD, "inactive", "dead"), ends_at=FINAL - {LaunchState.CRASHED})
+    waiting = unit(active_state="activating", sub_state="auto-restart", exec_main_code=2, exec_main_status=9)
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), UnitSeen(at=at(9), status=waiting))
+    assert status.crash.exit_status == "killed by signal 9"
+    status, _ = feed(tracker, line(8.9, EXITED, identifier="systemd"))
+    assert status.crash.exit_status == "killed, status=9/KILL"

@@ -149,6 +149,17 @@ def test_a_crash_ends_the_watch():
     assert status.crash.invocation_id == "new"
 
 
+def test_a_crash_waits_a_moment_for_the_last_word():
+    """Seen by the restart, the watch reads on until the journal says how the process ended; then nothing more."""
+    restarted = told("unit", 9, text=show("next", n_restarts=1))
+    last_word = journal(9, "vllm.service: Main process exited, code=killed, status=9/KILL", "c3", "systemd")
+    host = WatchedHost([*READY[:4], restarted, journal(9, "the last line", "c2"), last_word, READY[3]])
+    updates = list(watch_launch(host, "vllm", port=8000, timeout_s=600, start=started(host), clock=clock))
+    assert len(updates) == 7
+    assert updates[-1].status.state is LaunchState.CRASHED
+    assert updates[-1].status.reason == "NRestarts went from 0 to 1 (killed, status=9/KILL)"
+
+
 def test_the_deadline_ends_the_watch():
     """When the time is up the last update says so."""
     times = iter([T0, T0 + timedelta(seconds=1), T0 + timedelta(seconds=700)])

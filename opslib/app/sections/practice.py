@@ -52,6 +52,7 @@ async def _deploy_practice_unit(run: Run, wanted: LaunchState) -> str:
     panel = LaunchPanel(practice, "prepare")
     async for update in iterate(lambda: watch_launch(run.host, parameters.unit, port=8000, timeout_s=120, start=start)):
         panel.take(update)
+    panel.close()
     reached = panel.status.state if panel.status else None
     if reached is not wanted:
         hint = "take another scenario: rehearsal:healthy" if wanted is LaunchState.READY else "take another scenario"
