@@ -8,6 +8,8 @@ import pwd
 import socket
 from typing import Any, Dict
 
+from opslib.onhost.processes import boot_id
+
 
 def read_line(path: str) -> str:
     """The first line of a small file, or "" where it can't be read."""
@@ -30,7 +32,7 @@ def identity() -> Dict[str, Any]:
     """Who answers, as one JSON object."""
     return {
         "hostname": socket.gethostname(),
-        "boot_id": read_line("/proc/sys/kernel/random/boot_id"),
+        "boot_id": boot_id(),
         "machine_id": read_line("/etc/machine-id"),
         "user": login(),
         "uid": os.geteuid(),

@@ -23,6 +23,11 @@ def unit_of_cgroup(text: str) -> str:
     return ""
 
 
+def boot_id() -> str:
+    """Which boot of the machine it is, as the kernel tells it; of a practice host, as that one does."""
+    return os.environ.get("OPSLIB_BOOT_ID") or read_text("/proc/sys/kernel/random/boot_id").strip()
+
+
 def ancestors(pid: int) -> List[int]:
     """The process itself and everything above it, nearest first; ends where /proc does."""
     chain = []  # type: List[int]

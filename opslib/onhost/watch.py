@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional
 
-from opslib.onhost.processes import read_text
+from opslib.onhost.processes import boot_id
 from opslib.onhost.unit_processes import Ending, usage_of
 from opslib.onhost.unit_traces import traces_of
 from opslib.onhost.watch_feeds import Feed, GpuLoop, Journal
@@ -143,8 +143,7 @@ class _Watch:
             feed.close()
 
     def _hello(self) -> None:
-        boot_id = read_text("/proc/sys/kernel/random/boot_id").strip()
-        self._out.tell("hello", {"boot_id": boot_id, "monotonic_s": time.monotonic(), "pid": os.getpid()})
+        self._out.tell("hello", {"boot_id": boot_id(), "monotonic_s": time.monotonic(), "pid": os.getpid()})
 
     def _begin(self) -> None:
         if self._arguments.get("journal"):

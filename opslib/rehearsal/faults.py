@@ -112,7 +112,7 @@ def boot_lines(journal: JournalStore, scenario: Scenario) -> None:
 def fault_commands(journal: JournalStore, links: Links) -> dict[str, Command]:
     """Commands that only a drill sends to the daemon.
 
-    `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...`, `cut-link SECONDS`.
+    `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...`, `cut-link SECONDS`, `forget-journal`.
     """
 
     async def write_kernel_line(argv: Sequence[str], _terminal: Terminal) -> int:
@@ -127,7 +127,16 @@ def fault_commands(journal: JournalStore, links: Links) -> dict[str, Command]:
         links.cut(float(argv[0]))
         return 0
 
-    return {"kernel-line": write_kernel_line, "kill": send_signal, "cut-link": cut_link}
+    async def forget_journal(_argv: Sequence[str], _terminal: Terminal) -> int:
+        journal.forget()
+        return 0
+
+    return {
+        "forget-journal": forget_journal,
+        "kernel-line": write_kernel_line,
+        "kill": send_signal,
+        "cut-link": cut_link,
+    }
 
 
 def _foreign_program(layout: Layout, before: Before) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -81,6 +81,10 @@ class JournalStore:
             listener()
         return entry
 
+    def forget(self) -> None:
+        """Lose all entries so far, as `--rotate` and then `--vacuum-size=1` do: their places stay, nothing is there."""
+        self.entries[:] = [replace(entry, fields={}) for entry in self.entries]
+
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after each append, until the returned function is called."""
         self._listeners.append(listener)
@@ -146,8 +150,9 @@ def field_matches(terms: Sequence[str]) -> Match:
 
 
 def unit_matches(unit: str) -> Match:
-    """What `-u UNIT` selects: lines of the unit's processes, and the manager's own lines about it."""
-    return field_matches([f"_SYSTEMD_UNIT={unit}", "+", "_PID=1", f"UNIT={unit}"])
+    """What `-u UNIT` selects: lines of the unit's processes, the manager's own about it, and other daemons' of root."""
+    of_others = ["+", "_UID=0", f"OBJECT_SYSTEMD_UNIT={unit}"]
+    return field_matches([f"_SYSTEMD_UNIT={unit}", "+", "_PID=1", f"UNIT={unit}", *of_others])
 
 
 def entry_json(entry: Entry, *, show_all: bool = False, fields: Iterable[str] = ()) -> str:

@@ -116,6 +116,8 @@ def _selection(store: JournalStore, parsed: Parsed) -> Match:
         conditions.append(field_matches(["_TRANSPORT=kernel"]))
     if "--boot" in parsed or "--dmesg" in parsed:
         _check_boot(store, parsed.last("--boot"))
+        if parsed.last("--boot") != "all":
+            conditions.append(field_matches([f"_BOOT_ID={store.boot_id}"]))
     if "--priority" in parsed:
         low, high = _priority_range(parsed.last("--priority"))
         conditions.append(lambda entry: low <= int(entry.text("PRIORITY") or -1) <= high)
@@ -128,7 +130,7 @@ def _selection(store: JournalStore, parsed: Parsed) -> Match:
     if "--grep" in parsed:
         pattern = re.compile(parsed.last("--grep"), re.IGNORECASE if parsed.last("--grep").islower() else 0)
         conditions.append(lambda entry: pattern.search(entry.text("MESSAGE") or "") is not None)
-    return lambda entry: all(condition(entry) for condition in conditions)
+    return lambda entry: bool(entry.fields) and all(condition(entry) for condition in conditions)
 
 
 def _start(store: JournalStore, parsed: Parsed, selected: Match) -> tuple[int, int | None]:

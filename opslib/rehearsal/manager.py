@@ -123,6 +123,19 @@ class Manager:
         for service in self._services.values():
             service.kill_all()
 
+    def power_off(self) -> None:
+        """End all processes at once, and forget every unit and job: nobody is there to say so."""
+        self.kill_all()
+        for service in self._services.values():
+            service.children.forget()
+        self._services.clear()
+        self._jobs.clear()
+
+    def boot(self) -> None:
+        """Start the enabled units."""
+        for link in sorted((self.unit_dir / _WANTS).glob("*")):
+            self.enqueue(link.name, "start")
+
     def _load(self, name: str) -> UnitConfig:
         self._known_drop_in_dirs = {path.name for path in self.unit_dir.glob("*.d")}
         config = load_unit(self.unit_dir, name)

@@ -5,11 +5,12 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from opslib.rehearsal import processes
 from opslib.rehearsal.journal_store import JournalStore
+from opslib.rehearsal.rate_limit import RateLimit
 from opslib.rehearsal.unit_config import UnitConfig, environment_of
 from opslib.rehearsal.unit_journal import OutputStream, StreamOwner, manager_line
 from opslib.rehearsal.unit_semantics import Exit, exit_of
@@ -46,6 +47,7 @@ class UnitIdentity:
     unit: str
     invocation_id: str
     control_group: str
+    limit: RateLimit = field(default_factory=RateLimit)
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,12 @@ def spawn_command(
 
     A program that cannot be executed leaves systemd's lines in the journal and a process with systemd's exit status.
     """
+    identity.limit.set(interval_s=config.log_rate_limit_interval_s, burst=config.log_rate_limit_burst)
     from_unit = _environment_of(around.journal, config, identity)
     identifier = config.syslog_identifier or Path(command.path).name
-    stream = OutputStream(around.journal, StreamOwner(identity.unit, identity.invocation_id, identifier))
+    stream = OutputStream(
+        around.journal, StreamOwner(identity.unit, identity.invocation_id, identifier, identity.limit)
+    )
     environment = {
         **around.environment,
         "INVOCATION_ID": identity.invocation_id,

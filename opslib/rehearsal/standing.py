@@ -16,6 +16,7 @@ from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.journalctl import journalctl
 from opslib.rehearsal.layout import Layout, lay_out, pin
 from opslib.rehearsal.manager import Manager
+from opslib.rehearsal.power import Power
 from opslib.rehearsal.scenarios import Scenario
 from opslib.rehearsal.ssh_server import USER, SessionSettings, start_ssh_server
 from opslib.rehearsal.systemctl import systemctl
@@ -64,7 +65,10 @@ async def standing_host(wanted: Standing, table: processes.ProcessTable) -> Asyn
     manager = Manager(
         layout.unit_dir, journal, table, layout.environment(), group_prefix=wanted.mark, time_factor=factor
     )
-    environment = {**layout.session_environment(), processes.CGROUP_VARIABLE: f"{wanted.mark}/user.slice"}
+    environment: dict[str, str] = {
+        **layout.session_environment(),
+        processes.CGROUP_VARIABLE: f"{wanted.mark}/user.slice",
+    }
     sessions = SessionSettings(root / "home/ops", environment, layout.loopback, table)
     with tempfile.TemporaryDirectory(prefix="opslib-") as short:
         control = ControlServer(
@@ -74,6 +78,7 @@ async def standing_host(wanted: Standing, table: processes.ProcessTable) -> Asyn
                 "journalctl": lambda argv, terminal: journalctl(journal, argv, terminal),
                 "systemd-analyze": systemd_analyze,
                 **fault_commands(journal, sessions.links),
+                **Power(manager, sessions.links, environment, wanted.mark, scenario).commands(),
             },
         )
         await control.start()

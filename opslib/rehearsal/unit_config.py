@@ -17,7 +17,7 @@ _OBEYED = {
         "Type", "ExecStartPre", "ExecStart", "Environment", "EnvironmentFile", "WorkingDirectory", "Restart",
         "RestartSec", "TimeoutStartSec", "TimeoutStopSec", "TimeoutSec", "KillMode", "KillSignal",
         "SendSIGKILL", "SuccessExitStatus", "RestartPreventExitStatus", "RemainAfterExit", "SyslogIdentifier",
-        "StartLimitInterval", "StartLimitBurst",
+        "StartLimitInterval", "StartLimitBurst", "LogRateLimitIntervalSec", "LogRateLimitBurst",
     },
     "Install": {"WantedBy", "RequiredBy", "Alias", "Also"},
 }  # fmt: skip
@@ -29,8 +29,7 @@ _HARMLESS = {
                 "OOMPolicy", "OOMScoreAdjust", "Nice", "UMask", "TasksMax", "MemoryMax", "MemoryHigh", "CPUWeight",
                 "CPUAffinity", "Delegate", "NoNewPrivileges", "PrivateTmp", "PrivateDevices", "ProtectSystem",
                 "ProtectHome", "ReadWritePaths", "RuntimeDirectory", "StateDirectory", "CacheDirectory",
-                "LogRateLimitIntervalSec", "LogRateLimitBurst", "Slice", "PassEnvironment", "UnsetEnvironment",
-                "NotifyAccess"},
+                "Slice", "PassEnvironment", "UnsetEnvironment", "NotifyAccess"},
     "Install": set(),
 }  # fmt: skip
 # What systemd 252 says of a value that it cannot read, by key.
@@ -49,6 +48,8 @@ _UNREADABLE = {
     "RemainAfterExit": "Failed to parse boolean value, ignoring: {}",
     "SendSIGKILL": "Failed to parse boolean value, ignoring: {}",
     "StartLimitBurst": "Failed to parse unsigned value, ignoring: {}",
+    "LogRateLimitIntervalSec": "Failed to parse sec value, ignoring: {}",
+    "LogRateLimitBurst": "Failed to parse unsigned value, ignoring: {}",
 }
 _TYPES = {"simple", "exec", "oneshot"}
 _NOT_HERE = {("Type", "notify")}  # systemd's, not rehearsed: a unit that needs it is refused, not started otherwise
@@ -96,6 +97,8 @@ class UnitConfig:
     syslog_identifier: str = ""
     start_limit_interval_s: float = 10.0
     start_limit_burst: int = 5
+    log_rate_limit_interval_s: float = 0.0
+    log_rate_limit_burst: int = 0
     wanted_by: list[str] = field(default_factory=list)
     warnings: list[Complaint] = field(default_factory=list)
     modified_ns: tuple[tuple[str, int], ...] = ()
@@ -295,8 +298,11 @@ def _set_directory(config: UnitConfig, _key: str, value: str) -> None:
     config.working_directory = value
 
 
-def _set_burst(config: UnitConfig, _key: str, value: str) -> None:
-    config.start_limit_burst = int(value)
+def _set_number(attribute: str) -> Setter:
+    def set_value(config: UnitConfig, _key: str, value: str) -> None:
+        setattr(config, attribute, int(value))
+
+    return set_value
 
 
 def _add_wanted_by(config: UnitConfig, _key: str, value: str) -> None:
@@ -307,7 +313,9 @@ _SETTERS: dict[str, Setter] = {
     "Description": _set_text("description"),
     "StartLimitIntervalSec": _set_span("start_limit_interval_s"),
     "StartLimitInterval": _set_span("start_limit_interval_s"),
-    "StartLimitBurst": _set_burst,
+    "StartLimitBurst": _set_number("start_limit_burst"),
+    "LogRateLimitIntervalSec": _set_span("log_rate_limit_interval_s"),
+    "LogRateLimitBurst": _set_number("log_rate_limit_burst"),
     "Type": _set_text("type", _TYPES),
     "ExecStartPre": _append_exec,
     "ExecStart": _append_exec,

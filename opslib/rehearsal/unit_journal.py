@@ -7,10 +7,11 @@ import secrets
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opslib.rehearsal import processes
 from opslib.rehearsal.journal_store import FieldValue, JournalStore
+from opslib.rehearsal.rate_limit import RateLimit
 
 # systemd 252's own lines: name -> (MESSAGE_ID, CODE_FILE, CODE_FUNC, PRIORITY); the wording is where it is said.
 _CATALOGUE = {
@@ -80,6 +81,25 @@ def kernel_line(journal: JournalStore, message: str, *, priority: int = 4) -> No
     )
 
 
+def dropped_line(journal: JournalStore, unit: str, n: int) -> None:
+    """Write journald's own note that it dropped entries of a unit (SD_MESSAGE_JOURNAL_DROPPED)."""
+    journal.append(
+        {
+            "_TRANSPORT": "driver",
+            "_UID": "0",
+            "_COMM": "systemd-journal",
+            "_SYSTEMD_UNIT": "systemd-journald.service",
+            "SYSLOG_IDENTIFIER": "systemd-journald",
+            "SYSLOG_FACILITY": "3",
+            "PRIORITY": "6",
+            "MESSAGE_ID": "a596d6fe7bfa4994828e72309e95d61e",
+            "MESSAGE": f"Suppressed {n} messages from {unit}",
+            "N_DROPPED": str(n),
+            "OBJECT_SYSTEMD_UNIT": unit,
+        }
+    )
+
+
 @dataclass(frozen=True)
 class StreamOwner:
     """Whose lines a stream carries."""
@@ -87,6 +107,7 @@ class StreamOwner:
     unit: str
     invocation_id: str
     identifier: str
+    limit: RateLimit = field(default_factory=RateLimit)
 
 
 class OutputStream:
@@ -160,6 +181,11 @@ class OutputStream:
         priority, message = _level_prefix(line.rstrip(b" \t\n\r"))
         if not message:  # journald writes no empty lines
             return
+        n_dropped = self._owner.limit.take(time.monotonic())
+        if n_dropped is None:
+            return
+        if n_dropped:
+            dropped_line(self._journal, self._owner.unit, n_dropped)
         unit = self._owner.unit
         fields: dict[str, FieldValue] = {
             "_TRANSPORT": "stdout",

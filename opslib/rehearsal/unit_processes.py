@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 
 from opslib.rehearsal import processes
+from opslib.rehearsal.rate_limit import RateLimit
 from opslib.rehearsal.spawning import ExecStatus, Surroundings, UnitIdentity, spawn_command
 from opslib.rehearsal.unit_config import UnitConfig
 from opslib.rehearsal.unit_journal import OutputStream
@@ -21,7 +22,9 @@ class UnitProcesses:
         self.command_status: dict[ExecCommand, ExecStatus] = {}
         self._around = around
         self._unit = unit
+        self._is_forgotten = False
         self._streams: list[OutputStream] = []
+        self._limit = RateLimit()  # journald counts by unit, whichever start it is
 
     @property
     def control_group(self) -> str:
@@ -49,8 +52,13 @@ class UnitProcesses:
         on_exit: Callable[[ExecCommand, Exit], None],
     ) -> ExecStatus:
         """Start a command of the unit; OSError where an environment file is missing."""
-        identity = UnitIdentity(self._unit, invocation_id, self.control_group)
-        spawned = spawn_command(self._around, config, command, identity, lambda end: on_exit(command, end))
+        identity = UnitIdentity(self._unit, invocation_id, self.control_group, self._limit)
+
+        def ended(end: Exit) -> None:
+            if not self._is_forgotten:
+                on_exit(command, end)
+
+        spawned = spawn_command(self._around, config, command, identity, ended)
         self._streams = [old for old in self._streams if old.is_open] + [spawned.stream]
         self.exec_failed = spawned.exec_failed
         self.command_status[command] = spawned.status
@@ -67,6 +75,10 @@ class UnitProcesses:
     def kill_all(self) -> None:
         """End every process at once."""
         processes.kill(self.alive(), signal.SIGKILL)
+
+    def forget(self) -> None:
+        """Tell nobody any more how they end: the host has lost its power."""
+        self._is_forgotten = True
 
     def drain(self) -> None:
         """Take into the journal what the processes have written so far."""
