@@ -122,3 +122,21 @@ def test_lab_opens_on_the_index_for_whoever_asks():
         words
     )
     assert ("--allow-root" in words) == (os.getuid() == 0)
+
+
+def test_json_that_others_wrote_may_be_nested_too_deep():
+    """Whoever reads JSON and catches ValueError catches RecursionError too, which brackets by the thousand raise."""
+    careless = []
+    for path in sorted((ROOT / "opslib").rglob("*.py")):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if "json.load" in text else ():
+            if not isinstance(node, ast.Try | ast.With):
+                continue
+            body = "\n".join(map(ast.unparse, node.body))
+            caught = " ".join(
+                ast.unparse(each) for each in (node.items if isinstance(node, ast.With) else node.handlers)
+            )
+            is_asked = "except" in caught or "suppress" in caught
+            if is_asked and re.search(r"\bjson\.loads?\(", body) and re.search("ValueError|JSONDecode", caught):
+                careless += [] if "RecursionError" in caught else [f"{path.relative_to(ROOT)}:{node.lineno}"]
+    assert careless == []

@@ -160,7 +160,7 @@ def read_end(host: str, document: bytes, exit_code: int) -> HostEnd:
     'opslib run ended with exit status -9 and said nothing'
     """
     found: dict[str, Any] = {}
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         found = json.loads(document)
     outcome = found.get("outcome")
     if outcome:

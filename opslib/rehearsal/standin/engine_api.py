@@ -179,7 +179,7 @@ def read_body(exchange: Exchange) -> Dict[str, Any]:
     """The JSON object of a request; HttpError 400 where it is none."""
     try:
         asked = json.loads(exchange.body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         place = getattr(error, "pos", 0)
         detail = {"type": "json_invalid", "loc": ("body", place), "msg": "JSON decode error", "input": {}}
         raise HttpError(400, str([{**detail, "ctx": {"error": getattr(error, "msg", str(error))}}])) from None

@@ -84,7 +84,7 @@ class Ledger:
             with open(path, encoding="utf-8") as file:
                 entry: Dict[str, Any] = json.load(file)
             beat_at = os.stat(path).st_mtime
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         started = start_time(int(entry["pid"]))
         entry["is_alive"] = bool(started) and started == entry["started"]
