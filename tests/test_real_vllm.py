@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -116,17 +117,71 @@ def test_page_is_self_contained(deployed: tuple[RunResult, Sections]) -> None:
     assert f"vLLM {VERSION}" in page
 
 
-def test_a_real_engine_is_drained_and_started_again(
-    deployed: tuple[RunResult, Sections], capsys: pytest.CaptureFixture[str]
+# 12 long answers; how many came whole, in a file
+BUSY = """
+import concurrent.futures, json, urllib.request
+def ask(n):
+    body = {"prompt": "word %d" % n, "max_tokens": 900, "ignore_eos": True, "temperature": 0}
+    request = urllib.request.Request("http://127.0.0.1:8000/v1/completions", json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
+    return json.load(urllib.request.urlopen(request))["usage"]["completion_tokens"] == 900
+with concurrent.futures.ThreadPoolExecutor(12) as pool:
+    open("/root/whole", "w").write(str(sum(pool.map(ask, range(12)))))
+"""
+
+
+def test_a_real_engine_lives_by_the_command_line(
+    deployed: tuple[RunResult, Sections], real_vllm: RealVllmHost, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """By the command line: its own figures say that it is idle, it stops, and a new invocation answers with its flags."""
+    """Restarted with another flag it is the new invocation with it; drained no answer is cut and its GPU memory is
+    waited for; a start that fails is taken back by one command.
+    """
+    debian = real_vllm.debian
+
+    def states(words: str) -> tuple[int, dict[str, str]]:
+        code = call([*words.split(), "--yes", "--json"])
+        return code, {check["name"]: check["state"] for check in json.loads(capsys.readouterr().out)["checks"]}
+
+    def in_argv(words: str) -> bool:
+        return words in debian.ssh("pgrep", "--full", "--list-full", "bin/vllm serve").stdout
+
+    proven = dict.fromkeys(("ready", "new-invocation", "answering-process", "running-flags"), "ok")
     assert call(["status", ALIAS, UNIT]) == 0
-    assert call(["drain", ALIAS, UNIT, "--yes"]) == 0
-    assert "no request was left" in capsys.readouterr().out
-    assert call(["start", ALIAS, UNIT, "--yes", "--json"]) == 0
-    checks = json.loads(capsys.readouterr().out)["checks"]
-    names = ("ready", "new-invocation", "answering-process", "running-flags")
-    assert {check["name"]: check["state"] for check in checks} == dict.fromkeys(names, "ok")
+    assert call(["adopt", ALIAS, UNIT, "--set", "--max-num-seqs=12", "--yes"]) == 0
+    assert not in_argv("--max-num-seqs 12")
+    capsys.readouterr()
+    assert states(f"restart {ALIAS} {UNIT}") == (0, proven)
+    assert in_argv("--max-num-seqs 12")
+    with real_vllm.gpu_of(UNIT):
+        debian.put_files({"/root/busy.py": (BUSY.encode(), 0o644)})
+        debian.ssh("systemd-run", "--unit=busy", "python3", "/root/busy.py")
+        wait_for_requests(debian)
+        assert call(["drain", ALIAS, UNIT, "--deadline", "120", "--yes"]) == 0
+        told = "".join(capsys.readouterr())
+        assert re.search(r"[1-9]\d* requests running", told), told
+        assert "released, asked again (GPU 0: 57.5 GiB)" in told
+    assert debian.ssh("cat", "/root/whole").stdout == "12"
+    assert call(["adopt", ALIAS, UNIT, "--set", "--no-such-flag=1", "--yes"]) == 0
+    capsys.readouterr()
+    assert states(f"start {ALIAS} {UNIT}") == (2, {"ready": "critical"})
+    code, back = states(f"rollback {ALIAS} {UNIT} --runs-dir {tmp_path}")
+    assert (code, {**back, **proven}) == (0, back)
+    assert in_argv("--max-num-seqs 12")
+    assert list(tmp_path.glob("*-40-investigate-crash/evidence/*"))
+
+
+def wait_for_requests(debian: Any) -> None:
+    """Return when the engine works on a request."""
+    deadline = time.monotonic() + 30
+    while "num_requests_running{" not in (text := metrics(debian)) or re.search(r"_running\{[^}]*\} 0\.0", text):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.1)
+
+
+def metrics(debian: Any) -> str:
+    """What the engine tells of itself."""
+    asked = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000/metrics').read().decode())"
+    return str(debian.ssh("python3", "-c", asked).stdout)
 
 
 def test_engine_killed_while_measured_is_noticed(run: Runner, deployed: Any, real_vllm: RealVllmHost) -> None:

@@ -30,6 +30,7 @@ __all__ = [
 MODEL_NAME = "tiny-llama"
 MODEL_DIR = f"/srv/models/{MODEL_NAME}"
 VLLM = "/opt/vllm/bin/vllm"
+_WHO = ("--query-compute-apps=pid", "--format=csv,noheader")
 SERVE_FLAGS = ("--dtype", "bfloat16", "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "16")
 ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
@@ -86,10 +87,27 @@ class RealVllmHost:
         """A make-believe GPU 0 of 95 GiB whose memory another program holds (unit `squatter`), told by its nvidia-smi."""
         self.debian.put_files(standin_files(load_scenario("healthy")))
         self.debian.ssh("systemd-run", "--unit=squatter", "/opt/standin/bin/hold-gpu-memory", "57.5", "0")
-        asked = ("/opt/standin/bin/nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader")
+        asked = ("/opt/standin/bin/nvidia-smi", *_WHO)
         deadline = time.monotonic() + 20
         while not self.debian.ssh(*asked).stdout.strip() and time.monotonic() < deadline:
             time.sleep(0.1)
+
+    @contextmanager
+    def gpu_of(self, unit: str, gib: float = 57.5) -> Iterator[None]:
+        """A make-believe GPU 0 whose memory the unit's real engine core holds, and for a second after its end."""
+        pid = self.engine_core_pid(unit)
+        self.debian.put_files(standin_files(load_scenario("healthy")))
+        link = self.debian.local_path("/usr/local/bin/nvidia-smi")
+        link.symlink_to("/opt/standin/bin/nvidia-smi")
+        holder = f"import os, runpy, sys; os.getpid = lambda: {pid}; sys.argv = sys.argv[1:]"
+        holder += "; runpy.run_path(sys.argv[0], run_name='__main__')"
+        hold = f'python3 -c "{holder}" /opt/standin/bin/hold-gpu-memory {gib} 0'
+        self.debian.ssh("systemd-run", "sh", "-c", f"{hold} & tail --pid={pid} --follow /dev/null; kill $!")
+        deadline = time.monotonic() + 20
+        while pid not in self.debian.ssh("nvidia-smi", *_WHO).stdout and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield
+        link.unlink()
 
     def engine_core_pid(self, unit: str) -> str:
         """The process id of the engine core, as it stands before its lines in the journal."""
