@@ -4,11 +4,13 @@ import base64
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
+
+from opslib.onhost import secret_names
 
 MIN_SECRET_LENGTH = 8
 _BREAK = r"(?:(?:\\r)?\\n|\r?\n)?"
@@ -45,11 +47,14 @@ def says_secret(name: str) -> bool:
     >>> says_secret("HF_TOKEN"), says_secret("--api-key"), says_secret("TOKENIZERS_PARALLELISM")
     (True, True, False)
     """
-    plain = name.lower().lstrip("-").replace("-", "_")
+    return secret_names.says_secret(name, secret_rule())
+
+
+@lru_cache(maxsize=1)
+def secret_rule() -> Mapping[str, Sequence[str]]:
+    """Which names say that their value is a secret, as a program on a host takes it."""
     table = _table()
-    if plain in table.harmless:
-        return False
-    return plain.endswith(table.endings) or not table.words.isdisjoint(re.split(r"[_.]", plain))
+    return {"words": sorted(table.words), "endings": list(table.endings), "harmless": sorted(table.harmless)}
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:

@@ -127,21 +127,26 @@ def ask(argv: List[str], timeout_s: float) -> Dict[str, Any]:
 
 def _units(arguments: Dict[str, Any]) -> Dict[str, Any]:
     """The units asked for, or all services whose command line mentions an engine."""
+    blocks, problem = unit_blocks(arguments)
+    told = Background({str(at): _unit_job(block) for at, block in enumerate(blocks)}).answers(2 * _HEALTH_TIMEOUT_S)
+    return {"units": [told.get(str(at)) or _plain(block) for at, block in enumerate(blocks)], "problem": problem}
+
+
+def unit_blocks(arguments: Dict[str, Any]) -> Tuple[List[str], str]:
+    """What systemctl shows of each of these units, or why it shows nothing."""
     names, timeout_s = list(arguments["units"]), arguments["timeout_s"]
     if not names:
         listed = ask(arguments["commands"]["list_units"], timeout_s)
         if listed["exit_status"] != 0:
-            return {"units": [], "problem": "systemctl: " + listed["error"]}
+            return [], "systemctl: " + listed["error"]
         found = [line.split()[0] for line in listed["text"].splitlines() if line.strip()]
         names = sorted({name for name in found if name.endswith(".service")} | set(_unit_files(arguments["unit_dir"])))
     if not names:
-        return {"units": [], "problem": ""}
+        return [], ""
     shown = ask([*arguments["commands"]["show"], "--", *names], timeout_s)
     if shown["exit_status"] != 0:
-        return {"units": [], "problem": "systemctl: " + shown["error"]}
-    blocks = [block for block in shown["text"].split("\n\n") if arguments["units"] or engine_of(_exec_start(block))]
-    told = Background({str(at): _unit_job(block) for at, block in enumerate(blocks)}).answers(2 * _HEALTH_TIMEOUT_S)
-    return {"units": [told.get(str(at)) or _plain(block) for at, block in enumerate(blocks)], "problem": ""}
+        return [], "systemctl: " + shown["error"]
+    return [block for block in shown["text"].split("\n\n") if arguments["units"] or engine_of(_exec_start(block))], ""
 
 
 def _exec_start(block: str) -> str:
@@ -167,18 +172,19 @@ def _unit_job(block: str) -> Callable[[], Dict[str, Any]]:
 
 def _plain(block: str) -> Dict[str, Any]:
     """A unit's properties but for the command line, which may hold a secret."""
-    properties = _properties(block)
+    properties = properties_of(block)
     shown = "\n".join(line for line in block.splitlines() if not line.startswith("ExecStart="))
     return {"show": shown, "id": properties.get("Id", ""), "main_pid": int(properties.get("MainPID") or 0)}
 
 
-def _properties(block: str) -> Dict[str, str]:
+def properties_of(block: str) -> Dict[str, str]:
+    """One unit's block of `systemctl show` by property."""
     return dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
 
 
 def _unit(block: str) -> Dict[str, Any]:
     """One unit: its properties, and what its engine says."""
-    reading, properties = _plain(block), _properties(block)
+    reading, properties = _plain(block), properties_of(block)
     argv, engine = _engine(properties.get("ExecStart", ""), reading["main_pid"])
     if engine is None:
         return reading

@@ -30,6 +30,7 @@ def in_scope(argv: Sequence[str], scope: str) -> tuple[str, ...]:
 _CARRIED = {
     "watch": ("journal", "show", "gpu"),
     "survey": ("commands",),
+    "drift": ("commands",),
     "preflight": ("commands",),
     "supervise": ("argv",),
 }
