@@ -4,22 +4,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
+from opslib.app.fleet_matrix import FleetMatrix
 from opslib.domain.record import RunRecord, SectionRecord
 from opslib.domain.rollout import HostStep, wave_words, waves
 from opslib.domain.rollout_state import HostProgress, RolloutState
 from opslib.domain.states import State
-from opslib.records.folder import HTML_FILE
 from opslib.records.rollout import RolloutFolder
 
 RUNBOOK = "rollout"
+_SOURCE = "# each host, and how far its run has come"
 _STATES = {
     HostStep.PASSED: State.OK,
     HostStep.UNDONE: State.OK,
     HostStep.FAILED: State.CRITICAL,
 }
-_COLUMNS = ("wave", "host", "step", "how it ended", "record")
 
 
 def record_of_rollout(state: RolloutState) -> RunRecord:
@@ -62,30 +60,29 @@ def _state(progress: HostProgress) -> State:
 
 
 def write_story(folder: RolloutFolder, state: RolloutState) -> None:
-    """The rollout as a notebook of prose and tables, from which its page is made."""
-    notebook = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
-    notebook.cells = [nbformat.v4.new_markdown_cell(text) for text in story(state)]  # type: ignore[no-untyped-call]
-    folder.folder.write_notebook(notebook)
+    """The rollout as a notebook of prose and the matrix of hosts and sections, from which its page is made."""
+    shown = FleetMatrix(folder.path.parent, folder.path).shown(state)
+    matrix = {"output_type": "display_data", "metadata": {}, "data": shown._repr_mimebundle_()}
+    title, asked, *notes = map(_markdown, story(state))
+    code = {"cell_type": "code", "source": _SOURCE, "execution_count": None, "outputs": [matrix]}
+    cells = [{**cell, "id": f"rollout-{n}", "metadata": {}} for n, cell in enumerate((title, asked, code, *notes))]
+    folder.folder.write_notebook({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+def _markdown(text: str) -> dict[str, Any]:
+    return {"cell_type": "markdown", "source": text}
 
 
 def story(state: RolloutState) -> list[str]:
-    """The paragraphs: what was asked, host by host, and how to go on."""
+    """The paragraphs: the question, what was asked for, and what befell the rollout."""
     plan, groups = state.plan, waves(state.plan)
     sizes = [f"{wave_words(number, len(groups))}: {len(group)}" for number, group in enumerate(groups) if group]
     chosen = f"{len(plan.hosts)} hosts ({', '.join(plan.asked) or 'by name'})"
     asked = f"`{plan.runbook}` for {plan.unit} over {chosen}. {', '.join(sizes)}."
-    rows = [_row(progress, len(groups)) for progress in state.hosts]
-    table = ["| " + " | ".join(_COLUMNS) + " |", "|" + " --- |" * len(_COLUMNS), *rows]
-    told = [f"# Is {plan.runbook} rolled out?", asked, "\n".join(table)]
+    told = [f"# Is {plan.runbook} rolled out?", asked]
     if state.notes:
         told.append("\n".join(f"- {note}" for note in state.notes))
     return told
-
-
-def _row(progress: HostProgress, n_waves: int) -> str:
-    link = f"[{progress.record}](../{progress.record}/{HTML_FILE})" if progress.record else ""
-    text = progress.text.replace("|", "\\|").replace("\n", " ")
-    return f"| {wave_words(progress.wave, n_waves)} | {progress.host} | {progress.step} | {text} | {link} |"
 
 
 def how_to_go_on(path: Path, state: RolloutState) -> dict[str, str]:

@@ -20,6 +20,7 @@ from opslib.domain.problems import (
     UNIT,
     VARIABLE,
     VERSION,
+    WAVE,
     nearest,
     problems_of,
 )
@@ -290,6 +291,47 @@ class DeployParameters(BenchmarkParameters, LaunchParameters, LevelParameters, P
     )
 
 
+class FleetParameters(RunParameters):
+    """Parameters of `70-fleet`: what is rolled out over which hosts, and how carefully."""
+
+    hosts: list[Text] = Field(
+        ["rehearsal"], min_length=1, max_length=256, description='aliases, labels, all; ["rehearsal"]: 3 practice hosts'
+    )
+    runbook: Text = Field("10-verify-download", description="what is run on each host, by name or number")
+    runbook_parameters: dict[Text, Any] = Field({}, description="what that runbook is given, besides its host")
+    canary: int = Field(1, ge=0, le=256, description="hosts that go first, alone, and have to pass")
+    wave: Annotated[str, Field(pattern=WAVE)] = Field(
+        "50%", description="hosts at a time after them: a number, or a share of all"
+    )
+    max_failures: int = Field(0, ge=0, le=256, description="failed hosts after which it still goes on")
+    pause_s: int | None = Field(
+        None, ge=0, le=86_400, description="seconds between two waves; None: 300, on practice hosts none"
+    )
+    min_serving: int = Field(0, ge=0, le=256, description="units that must serve whatever is taken down")
+    resume: Annotated[str, Field(max_length=4096, pattern=MAYBE_LINE)] = Field(
+        "", description='rollout to go on with, by the name of its record; "": a new one'
+    )
+    consent: Literal["ask", "given"] = Field("ask", description="given: every host's plan is applied without a click")
+    ticket: Ticket = Field("", description='ticket that the run belongs to, as INC-4711; "": none')
+
+    @property
+    def recorded_host(self) -> str:
+        """The record is about all of them."""
+        return "fleet"
+
+    @model_validator(mode="after")
+    def _runbook_takes_them(self) -> Self:
+        """The hosts' runbook and what it is given are as they have to be, before any host is contacted."""
+        named = [name for name in RUNBOOKS if self.runbook in (name, *name.split("-", 1))]
+        if not named:
+            raise ValueError(f"runbook: unknown runbook {self.runbook!r}{nearest(self.runbook, list(RUNBOOKS))}")
+        try:
+            validate_parameters(named[0], self.runbook_parameters)
+        except BadParameter as error:
+            raise ValueError(f"runbook_parameters: {'; '.join(error.message.splitlines())}") from None
+        return self
+
+
 class ReviewRunsParameters(RunParameters):
     """Parameters of `60-review-runs`: which records are listed."""
 
@@ -335,6 +377,7 @@ RUNBOOKS: Mapping[str, type[RunParameters]] = {
     "40-investigate-crash": InvestigateCrashParameters,
     "50-benchmark": UnitBenchmarkParameters,
     "60-review-runs": ReviewRunsParameters,
+    "70-fleet": FleetParameters,
     "90-deploy": DeployParameters,
 }
 

@@ -18,6 +18,7 @@ _FORMS = {
     r"^\d+\.\d+(\.\d+)?([A-Za-z0-9.+-]*)$": 'a version such as "0.15"',
     r"^[a-z0-9-]+/[a-z0-9-]+$": "a cause such as gpu-memory/sampler-warmup",
     r"^(|-[1-9]\d?|0|[0-9a-f]{32})$": '"-1", "-2", ..., "" or "0" for the current one, or an invocation id',
+    r"^\d{1,4}%?$": 'a number of hosts such as "2", or a share such as "25%"',
     r"^([A-Za-z0-9][A-Za-z0-9._:@-]{0,127})?$": 'an alias of hosts.toml, or ""',
     r"^([A-Za-z0-9_][A-Za-z0-9_.@:-]{0,200})?$": 'a unit name, or ""',
     r"^([A-Za-z0-9#][A-Za-z0-9_.#:/-]{0,63})?$": 'a ticket such as INC-4711, or ""',
@@ -25,7 +26,7 @@ _FORMS = {
         'a moment such as "2026-11-29", "2026-11-29T18:00" (UTC) or "2h", "7d" for how long ago, or ""'
     ),
 }
-LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION, *_OPTIONAL = _FORMS
+LINE, MAYBE_LINE, ALIAS, UNIT, VARIABLE, VERSION, CAUSE, INVOCATION, WAVE, *_OPTIONAL = _FORMS
 MAYBE_ALIAS, MAYBE_UNIT, MAYBE_TICKET, MAYBE_MOMENT = _OPTIONAL
 
 

@@ -1,9 +1,9 @@
 """A rollout as a matrix: one row per host, one column per section of its run; the same live and in the file."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 
-from opslib.domain.rollout import HostStep, wave_words, waves
+from opslib.domain.rollout import HostStep, RolloutPlan, wave_words, waves
 from opslib.domain.rollout_state import HostProgress, RolloutState
 from opslib.domain.states import State
 from opslib.views.shown import Shown
@@ -42,15 +42,39 @@ def fleet_panel(state: RolloutState, reached: Mapping[str, Reached], link: Link)
     return Shown(first + table(rows, (_HOST, _TURN, _STANDS, *upright, _SAYS)), "\n".join(text))
 
 
-def fleet_plan_panel(state: RolloutState, how: Sequence[str]) -> Shown:
+def fleet_plan_panel(state: RolloutState) -> Shown:
     """Who has its turn when, before anything is done, and how carefully."""
-    groups = waves(state.plan)
+    plan, groups = state.plan, waves(state.plan)
     named = [(wave_words(number, len(groups)), group) for number, group in enumerate(groups) if group]
     rows = [(turn, str(len(group)), ", ".join(group)) for turn, group in named]
     columns = ("turn", "hosts", "who")
-    sentence = f"{state.plan.runbook} on {len(state.hosts)} hosts"
-    html = headline(State.OK, sentence) + table(rows, columns) + "".join(map(note, how))
-    return Shown(html, "\n".join([f"{state_text(State.OK)}  {sentence}", "", text_table(rows, columns), *how]))
+    sentence = f"{plan.runbook} on {len(state.hosts)} hosts"
+    care = care_words(plan)
+    html = headline(State.OK, sentence) + table(rows, columns) + note(care)
+    return Shown(html, "\n".join([f"{state_text(State.OK)}  {sentence}", "", text_table(rows, columns), care]))
+
+
+def care_words(plan: RolloutPlan) -> str:
+    """How carefully, in one sentence."""
+    parts = [f"{plan.max_failures} failures allowed, none on a canary"]
+    parts += [f"a pause of {plan.pause_s} s between two waves"] if plan.pause_s else []
+    parts += [f"at least {plan.min_serving} units serve at any time"] if plan.min_serving else []
+    parts += ["a unit is drained before it is replaced"] if plan.is_write else ["nothing is changed there"]
+    return f"{'; '.join(parts)}; {plan.workers} runs at once."
+
+
+def fleet_hosts_panel(state: RolloutState, link: Link, joined: str) -> Shown:
+    """How each host came out, each with the way to its record; `joined` leads to the rollout's own page."""
+    rows, text_rows = [], []
+    for progress in state.hosts:
+        record = progress.record
+        way = Html(f'<a href="{escape(link(record))}">{escape(record)}</a>') if record else None
+        rows.append((progress.host, _stands(progress), progress.text or None, way))
+        text_rows.append((progress.host, _stands_text(progress), progress.text or None, record or None))
+    columns = (_HOST, _STANDS, _SAYS, "record")
+    first, text_first = _headline(state)
+    html = first + table(rows, columns) + f'<p>All of it on one page: <a href="{escape(joined)}">the rollout</a></p>'
+    return Shown(html, "\n".join([text_first, "", text_table(text_rows, columns)]))
 
 
 def _headline(state: RolloutState) -> tuple[str, str]:
