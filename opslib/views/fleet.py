@@ -109,13 +109,18 @@ def _name(progress: HostProgress, link: Link) -> object:
 
 
 def _stands(progress: HostProgress) -> Html:
-    state = _state_of(progress)
-    return Html(pending_badge(progress.step.value) if state is None else badge(state, progress.step.value))
+    state, word = _state_of(progress), progress.step.value
+    return Html(pending_badge(word, sign=_sign_of(progress)) if state is None else badge(state, word))
 
 
 def _stands_text(progress: HostProgress) -> str:
-    state = _state_of(progress)
-    return f"{_BEGUN if state is None else STATE_SYMBOLS[state]} {progress.step.value}"
+    state, word = _state_of(progress), progress.step.value
+    return f"{_sign_of(progress)}{word}" if state is None else f"{STATE_SYMBOLS[state]} {word}"
+
+
+def _sign_of(progress: HostProgress) -> str:
+    """What stands before a step that has no state: nothing is going on where nothing was done."""
+    return "" if progress.step is HostStep.UNTOUCHED else f"{_BEGUN} "
 
 
 def _state_of(progress: HostProgress) -> State | None:

@@ -36,10 +36,10 @@ def badge(state: State, word: str = "") -> str:
     return f'<span style="{style}">{STATE_SYMBOLS[state]} {escape(word or state.value)}</span>'
 
 
-def pending_badge(word: str) -> str:
-    """A label like a state's for what has no state yet: hollow, with the word."""
+def pending_badge(word: str, *, sign: str = "… ") -> str:
+    """A label like a state's for what has no state yet: hollow, with the word; `sign` says that it goes on."""
     style = f"color:{MUTED};border:1px solid {MUTED};padding:0 8px;border-radius:9px;font-weight:600;white-space:nowrap"
-    return f'<span style="{style}">… {escape(word)}</span>'
+    return f'<span style="{style}">{sign}{escape(word)}</span>'
 
 
 def state_text(state: State) -> str:

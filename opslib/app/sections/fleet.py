@@ -70,7 +70,7 @@ def _dry_words(run: Run, plan: RolloutPlan) -> str:
 
 @waiting_section("rollout", changes=True)
 async def roll_out(run: Run) -> Answer:
-    """The canary, then wave after wave, until all have passed or something forbids the next."""
+    """The canary, then wave after wave, until all have passed or something forbids the next; run again, it goes on."""
     plan, panel = _plan_of(run), FleetPanel(run)
     resumed: RolloutFolder | None = run.answers.get("resume")
 
@@ -80,7 +80,11 @@ async def roll_out(run: Run) -> Answer:
         on_folder(resumed.path)
         return resume_rollout(resumed, on_change=on_change)
 
-    end = await panel.watch(carry)
+    try:
+        end = await panel.watch(carry)
+    finally:
+        if panel.folder is not None:
+            run.answers["resume"] = RolloutFolder.open(panel.folder.parent, str(panel.folder))
     run.answers["rollout"] = end
     hosts = {progress.host: progress.step.value for progress in end.state.hosts}
     value = {"rollout": end.folder.name, "hosts": hosts, "untouched": list(end.state.untouched)}
