@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import opslib.errors
+from opslib.app.binding import is_rehearsal_alias
 from opslib.app.kernel import KernelControl
 from opslib.domain.record import RunRecord
 from opslib.domain.redaction import redact
@@ -11,6 +12,7 @@ from opslib.errors import OpslibError
 from opslib.records.folder import RunFolder
 
 _CHANGING = ("install", "replace", "launch", "remedy", "relaunch")  # sections that change the host
+_PREPARING = ("prepare-crash", "prepare-service")  # sections that change a practice host
 
 
 def closed_record(folder: RunFolder, error: BaseException | None, control: KernelControl) -> RunRecord:
@@ -56,8 +58,11 @@ def left_on_host(record: RunRecord, during: str) -> str:
     if record.left:
         return record.left
     begun = [during, *(section.name for section in record.sections)]
-    if not any(name in begun for name in _CHANGING):
+    changing = _CHANGING + _PREPARING if is_rehearsal_alias(record.host) else _CHANGING
+    if not any(name in begun for name in changing):
         return f"nothing was changed on {record.host}"
+    if is_rehearsal_alias(record.host):
+        return f"{record.host} is gone, and all that was changed on it: it was a practice host"
     undo = _undo(record)
     launched = {section.name: section.value for section in record.sections if section.name in ("launch", "relaunch")}
     if any(isinstance(value, dict) and value.get("state") == "ready" for value in launched.values()):

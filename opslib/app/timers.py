@@ -57,7 +57,11 @@ def diff_of(files: Mapping[Path, str]) -> str:
 
 
 def install(schedule: Schedule) -> Scheduled:
-    """Write the units, start the timer, and ask systemd what it made of it; raises Refused with its words."""
+    """Write the units, start the timer, and ask systemd what it made of it; raises Refused with its words.
+
+    Nothing is written where that systemd doesn't answer.
+    """
+    _require_manager(schedule.scope)
     for path, text in planned_files(schedule).items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,10 +117,22 @@ def _properties(scope: str, unit: str, names: Sequence[str]) -> dict[str, str]:
     return dict(line.split("=", 1) for line in asked.stdout.splitlines() if "=" in line)
 
 
+def _require_manager(scope: str) -> None:
+    """Refuses where the systemd of the scope can't be asked: a login without a session has none of its own."""
+    done = call([*_manager(scope), "show", "--property=Version"])
+    if done.returncode:
+        hint = "loginctl enable-linger, then a new login; or --system" if scope == "user" else "leave --system out"
+        raise Refused(f"{' '.join(_manager(scope))} doesn't answer: {_said(done)}; nothing was written", hint=hint)
+
+
+def _said(done: "subprocess.CompletedProcess[str]") -> str:
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+
+
 def _systemctl(scope: str, *words: str) -> None:
     done = call([*_manager(scope), *words])
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        said = _said(done)
         raise Refused(f"systemctl {' '.join(words)}: {said}", hint="" if scope == "user" else "sudo, or --user")
 
 

@@ -28,7 +28,8 @@ def verify_command(
 ) -> int:
     """Say whether RECORDs (named as for `show`) are as they were sealed, by whom, and which cell or file was altered.
 
-    Exit codes: 0 as sealed, 1 unsigned or signed by nobody knows whom, 2 altered, 3 not sealed, 4 no such record.
+    Exit codes: 0 as sealed, 1 unsigned or signed by nobody knows whom, 2 altered (or unsigned, where a file says who
+    signs), 3 not sealed, 4 no such record.
     """
     signers = allowed_signers or allowed_signers_file()
     place = runs_dir or default_runs_dir()

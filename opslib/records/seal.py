@@ -92,7 +92,8 @@ def verify_record(path: Path, *, allowed_signers: Path | None = None) -> SealRep
     """Whether a record is as it was sealed, by whom, and what is not.
 
     State: ok, warning (as it was sealed, but unsigned or by a key nobody knows), critical (altered, or signed by
-    somebody who may not), unknown (not sealed). Raises UnknownName where there is no folder.
+    somebody who may not, or by nobody where `allowed_signers` says who may), unknown (not sealed). Raises UnknownName
+    where there is no folder.
     """
     if not path.is_dir():
         raise UnknownName(f"no record folder {path}")
@@ -135,6 +136,9 @@ def _judged(seal: Seal, signature: Signature | None, allowed_signers: Path | Non
     claimed = seal.signed_with
     if signature is None and claimed:
         whose, state = f"its signature by {claimed} is missing", State.CRITICAL
+    elif signature is None and allowed_signers is not None:  # no better than one by a key that isn't allowed
+        whose = f"not signed, as {allowed_signers} asks for: anybody may have sealed it anew"
+        state = State.CRITICAL
     elif signature is None:
         whose, state = f"unsigned: {seal.why_unsigned or 'nobody signed it'}", State.WARNING
     elif not signature.is_good:

@@ -258,3 +258,17 @@ def test_an_interrupted_run_says_where_and_what_it_leaves(tmp_path):
     reason = ending.closed_record(folder, None, control).outcome.reason
     assert reason.startswith("interrupted by SIGINT during launch; vllm-a is installed and may be running: ")
     assert reason.endswith("sudo systemctl stop vllm-a; undo: sudo rm /u && sudo x")
+
+
+@pytest.mark.parametrize(
+    ("host", "left"),
+    [
+        ("gpu-a", "nothing was changed on gpu-a"),
+        ("rehearsal:healthy", "rehearsal:healthy is gone, and all that was changed on it: it was a practice host"),
+    ],
+)
+def test_a_practice_service_is_not_left_unsaid(host, left):
+    """What prepares a service to be measured changes a practice host, and no other; of that host nothing is left."""
+    now = datetime.now(UTC)
+    record = RunRecord(runbook="50-benchmark", parameters={}, host=host, unit="vllm-a", started_at=now)
+    assert ending.left_on_host(record, "prepare-service") == left

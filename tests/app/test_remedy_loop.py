@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,7 +74,17 @@ def test_consent_does_not_cover_a_remedy(crashed):
     assert result.state is State.CRITICAL
     assert "apply_remedies" in result.summary
     assert read_unit_text(crashed.host, UNIT) == before
-    assert what_is_left(crashed, crashed.judge())[1].startswith(f"Undo everything: sudo systemctl stop {UNIT} && ")
+    assert what_is_left(crashed, crashed.judge())[0].startswith("Nothing has to be undone: a practice host is gone")
+    settings = crashed.host.settings.model_copy(update={"is_rehearsal": False})
+    real = SimpleNamespace(
+        answers=crashed.answers, parameters=crashed.parameters, host=SimpleNamespace(settings=settings)
+    )
+    left, title, stop, *undo = what_is_left(real, crashed.judge())
+    assert left.startswith(f"{UNIT} stays installed, and systemd may start it again")
+    assert (title, stop) == ("Undo everything:", f"sudo systemctl stop {UNIT} &&")
+    assert undo[-1] == "sudo systemctl daemon-reload"
+    assert all(line.endswith(" &&") for line in undo[:-1])
+    assert all(line.count("sudo ") == 1 for line in undo)
 
 
 def test_what_makes_it_worse_is_taken_back(crashed, monkeypatch, tmp_path, capsys):

@@ -71,7 +71,7 @@ def test_it_is_installed_listed_and_removed(machine, asked, capsys):
     assert "installed deploy-gpu-07-vllm-minimax, next at Mon 2026-11-30 03:30:00 UTC" in told
     assert "opslib schedule remove deploy-gpu-07-vllm-minimax --yes" in told
     timer = "opslib-deploy-gpu-07-vllm-minimax.timer"
-    assert asked.read_text().splitlines()[:3] == [
+    assert asked.read_text().splitlines()[1:4] == [
         f"--user {w}" for w in ("daemon-reload", f"enable {timer}", f"restart {timer}")
     ]
     assert call([*NIGHTLY, "--user"]) == 0
@@ -93,6 +93,17 @@ def test_it_is_installed_listed_and_removed(machine, asked, capsys):
     assert call(["schedule", "remove", "deploy-gpu-07-vllm-minimax", "--yes"]) == 0
     assert list((machine / "config/systemd/user").iterdir()) == []
     assert f"--user disable --now {timer}" in asked.read_text()
+
+
+@pytest.mark.parametrize(("scope", "hint"), [("--user", "loginctl enable-linger"), ("--system", "leave --system out")])
+def test_a_systemd_that_does_not_answer_gets_no_units(machine, asked, scope, hint, capsys):
+    """Without a bus one line says so and what to do; no unit is left that nobody reads."""
+    put_program(machine, "systemctl", "#!/bin/sh\necho Failed to connect to bus: No medium found >&2\nexit 1\n")
+    assert call([*NIGHTLY, scope, "--install"]) == 4
+    told = capsys.readouterr().err
+    assert "doesn't answer: Failed to connect to bus: No medium found; nothing was written. Next: " in told
+    assert hint in told
+    assert not (machine / "config").exists()
 
 
 def test_without_systemd_it_is_a_crontab_line(machine, monkeypatch, capsys):

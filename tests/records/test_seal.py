@@ -267,6 +267,16 @@ def test_dropped_signature_is_missed(sealed):
     assert (report.state, "is missing" in report.summary) == (State.CRITICAL, True)
 
 
+def test_no_signature_where_one_is_asked_for(record, signers, monkeypatch):
+    """Where a file says who signs, a record that is sealed anew without a signature is no better than a forged one."""
+    monkeypatch.setenv("OPSLIB_SIGNING_KEY", "none")
+    seal_record(record)
+    report = verify_record(record, allowed_signers=signers)
+    assert report.state is State.CRITICAL
+    assert f"not signed, as {signers} asks for: anybody may have sealed it anew" in report.summary
+    assert verify_record(record).state is State.WARNING
+
+
 def test_signature_without_allowed_signers(sealed, monkeypatch):
     """Without a list of signers the own key is known, and of any other only the fingerprint is said."""
     own = verify_record(sealed)

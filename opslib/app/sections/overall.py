@@ -52,14 +52,15 @@ def outcome(run: Run) -> Shown:
 
 
 def what_is_left(run: Run, verdict: Outcome) -> list[str]:
-    """What a run that changed the host leaves there, and how an operator stops, keeps and undoes it."""
+    """What a run that changed the host leaves there, and how an operator stops, keeps and undoes it, line by line."""
     undo: list[str] = run.answers.get("undo", [])
     if not undo:
         return []
+    if run.host.settings.is_rehearsal:
+        return ["Nothing has to be undone: a practice host is gone, and all that was changed on it, when this ends."]
     stop = f"sudo systemctl stop {run.parameters.unit}"
-    last = dict.fromkeys(reversed(undo))  # each command once, a daemon-reload after all others
-    everything = " && ".join([stop, *reversed(last)])
     left = f"Not started after a reboot: sudo systemctl enable {run.parameters.unit} changes that."
     if verdict.state is not State.OK:
         left = f"{run.parameters.unit} stays installed, and systemd may start it again: {stop}"
-    return [left, f"Undo everything: {everything}"]
+    last = dict.fromkeys(reversed(undo))  # each command once, a daemon-reload after all others
+    return [left, "Undo everything:", *" &&\n".join([stop, *reversed(last)]).splitlines()]
