@@ -17,7 +17,7 @@ from opslib.domain.launch_record import LaunchUpdate
 from opslib.domain.launch_status import LaunchState, LaunchStatus, answer_words
 from opslib.domain.launch_story import LEVELS, level_of
 
-_STYLES = {
+STATE_STYLES = {
     LaunchState.READY: "bold green",
     LaunchState.STARTING: "bold cyan",
     LaunchState.RESTARTING: "bold yellow",
@@ -68,7 +68,7 @@ class WatchScreen:
 
 def headline(title: str, status: LaunchStatus) -> Text:
     """State, elapsed time and reason in one line."""
-    style = _STYLES.get(status.state, "bold red")
+    style = STATE_STYLES.get(status.state, "bold red")
     words = status.waiting_words or status.reason
     eta = f"  ready in about {status.eta_s:.0f} s" if status.eta_s else ""
     budget = f"  ({status.budget_words})" if status.budget_words else ""
