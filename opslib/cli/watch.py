@@ -13,8 +13,10 @@ from rich.console import Console
 from rich.live import Live
 
 from opslib.app.catalogue import default_runs_dir
+from opslib.app.survey import chosen_aliases
 from opslib.app.unit_watch import replay_unit, watch_unit
 from opslib.cli.showing import show
+from opslib.cli.watch_hosts import watch_many
 from opslib.cli.watch_screen import WatchScreen, headline
 from opslib.domain.launch_record import LaunchUpdate
 from opslib.domain.launch_status import ABORT_WORDS, LaunchState, LaunchStatus
@@ -31,6 +33,7 @@ _FRAMES_PER_S = 4
 @click.command("watch")
 @click.argument("host", required=False)
 @click.argument("unit", required=False)
+@click.option("--hosts", "many", multiple=True, metavar="LABEL|ALIAS", help="UNIT on all of these, a row each [all].")
 @click.option("--replay", type=click.Path(path_type=Path), help="Play a record (last, ...), or an event file, again.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Where no engine says it.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(1), help="Give up after so many seconds [never].")
@@ -43,11 +46,16 @@ _FRAMES_PER_S = 4
 )
 @click.option("--grep", "search", default="", help="Journal lines that match this regular expression.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output at the end.")
-def watch_command(host: str | None, unit: str | None, replay: Path | None, **options: Any) -> int:
+def watch_command(
+    host: str | None, unit: str | None, many: tuple[str, ...], replay: Path | None, **options: Any
+) -> int:
     """Watch UNIT on HOST: phases, progress, both health signals, GPU memory, restarts, its journal.
 
-    Changes nothing. Exit code 0: ready; 1: still starting; 2: crashed, failed or not ready in time; 3: not known.
+    With --hosts LABEL the one name is UNIT, watched on many hosts in one table. Changes nothing. Exit code 0: ready;
+    1: still starting; 2: crashed, failed or not ready in time; 3: not known.
     """
+    if many:
+        return _watch_many(many, host, unit, replay, options)
     if replay is None and not (host and unit):
         raise BadParameter("HOST and UNIT are missing", hint="give both, or --replay RECORD")
     if replay is not None and not replay.exists():
@@ -69,6 +77,24 @@ def watch_command(host: str | None, unit: str | None, replay: Path | None, **opt
     elif not is_live:
         console.print(screen)
     return exit_code(status)
+
+
+def _watch_many(
+    many: tuple[str, ...], host: str | None, unit: str | None, replay: Path | None, options: dict[str, Any]
+) -> int:
+    """Watch one unit, which stands where a single HOST would, on several hosts."""
+    if replay or options["events"] or options["search"] or unit or not host:
+        raise BadParameter("--hosts takes one UNIT, and neither --replay, --events nor --grep")
+    words = tuple(part for word in many for part in word.split(",") if part)
+    return watch_many(
+        chosen_aliases(words),
+        host,
+        as_json=bool(options["as_json"]),
+        port=options["port"],
+        timeout_s=options["timeout_s"],
+        has_gpus=not options["no_gpus"],
+        goes_on=options["follow"],
+    )
 
 
 def exit_code(status: LaunchStatus) -> int:
