@@ -51,9 +51,10 @@ class HostsTable:
     def __rich__(self) -> Table:
         """The whole picture."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left", title_style="bold")
-        table.title = f"{self._unit}: {self.summary}"
-        for name in ("host", "state", "for", "phase", "/health", "restarts", ""):
+        table.title, table.expand = f"{self._unit}: {self.summary}", True
+        for name in ("host", "state", "for", "phase", "/health", "restarts"):
             table.add_column(name, header_style="dim", no_wrap=True, overflow="ellipsis")
+        table.add_column("", ratio=1, no_wrap=True, overflow="ellipsis")  # takes what is left, and is cut
         for host, status in self.known.items():
             table.add_row(*self._row(host, status))
         return table
