@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from opslib.domain.rollout import HostStep, RolloutPlan, wave_words, waves
 from opslib.domain.rollout_judge import judge_rollout, judge_undo, next_wave
 from opslib.domain.rollout_state import RolloutState
 from opslib.domain.states import Outcome, State
-from opslib.errors import OpslibError, Refused
+from opslib.errors import Refused
 from opslib.records.rollout import PARAMETERS_FILE, RolloutFolder
 
 OnFolder = Callable[[Path], None]
@@ -157,7 +157,9 @@ def _still_serving(rollout: Rollout) -> None:
 
 def _end(rollout: Rollout, kind: str, outcome: Outcome) -> RolloutEnd:
     rollout.note(kind, text=outcome.reason, state=outcome.state)
-    with suppress(OpslibError):  # a full disk: the state says it all
+    try:
         write_story(rollout.folder, rollout.state)
+    except Exception as error:  # noqa: BLE001 - a record without its story is still a record
+        rollout.note("note", text=f"the record's notebook could not be made: {error}")
     complete_record(rollout.folder.folder)
     return RolloutEnd(outcome, rollout.state, rollout.folder.path)

@@ -77,8 +77,9 @@ def _drain(rollout: Rollout, alias: str, host: Host) -> None:
 
 def _run(rollout: Rollout, alias: str) -> tuple[HostStep, State, str]:
     """The host's own run, to its end."""
-    rollout.note("host", alias, HostStep.RUNNING, "its run begins")
     folder = rollout.folder
+    folder.log_path(alias).unlink(missing_ok=True)  # of an earlier run
+    rollout.note("host", alias, HostStep.RUNNING, "its run begins")
     worker = start_worker(
         rollout.plan.runbook,
         alias,

@@ -132,16 +132,10 @@ def _due_again(progress: HostProgress) -> HostProgress:
 def _moved(progress: HostProgress, event: RolloutEvent) -> HostProgress:
     if progress.host != event.host:
         return progress
-    changed: dict[str, Any] = {"text": event.text or progress.text}
-    if event.step is not None and event.step is not progress.step:
-        changed |= {"step": event.step, "since_at": event.at, "text": event.text, "state": event.state}
-    if event.step is not None and event.step is not HostStep.UNTOUCHED:
-        changed["begun_at"] = progress.begun_at or event.at
-    if event.step is not None:
-        changed["is_due"] = bool(event.is_due)
+    changed: dict[str, Any] = {"text": event.text or progress.text, **_stepped(progress, event)}
     if event.state is not None:
         changed["state"] = event.state
-    if event.record and event.record != progress.record:
+    if event.record and event.record not in progress.records:
         changed |= {"record": event.record, "records": (*progress.records, event.record)}
     if event.process_id is not None:
         changed["process_id"] = event.process_id
@@ -150,3 +144,17 @@ def _moved(progress: HostProgress, event: RolloutEvent) -> HostProgress:
     if event.left is not None:
         changed["left"] = event.left
     return progress.model_copy(update=changed)
+
+
+def _stepped(progress: HostProgress, event: RolloutEvent) -> dict[str, Any]:
+    """What an event says of the host's step."""
+    if event.step is None:
+        return {}
+    changed: dict[str, Any] = {"is_due": bool(event.is_due)}
+    if event.step is not HostStep.UNTOUCHED:
+        changed["begun_at"] = progress.begun_at or event.at
+    if event.step is not progress.step:
+        changed |= {"step": event.step, "since_at": event.at, "text": event.text, "state": event.state}
+        if event.step is HostStep.RUNNING:  # what was known of an earlier run is not this one's
+            changed |= {"record": "", "process_id": None}
+    return changed

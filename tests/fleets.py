@@ -1,0 +1,88 @@
+"""Fleets to roll out over: practice hosts whose engines load fast, with an earlier deploy that serves."""
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from opslib.cli.main import call
+from opslib.domain.host import HostSettings
+from opslib.rehearsal.fleet import RehearsalFleet
+from opslib.workflow import lifecycle
+from opslib.workflow.install import read_unit_text
+from opslib.workflow.unit_found import is_serving
+from tests.conftest import opened
+from tests.workflow.test_lifecycle_hosts import FLAGS, UNIT, hurry, install
+
+LIGHT = {"concurrency_levels": "[1]", "benchmark_repeats": 1, "output_tokens": 4, "requests_per_stream": 1}
+SHARD = "model-00042-of-00125.safetensors"
+OLD_FLAGS = f"{FLAGS} --max-num-seqs 128"
+
+
+def light_words() -> list[str]:
+    """A benchmark of a few requests, on the command line."""
+    return [word for name, value in LIGHT.items() for word in ("-p", f"{name}={value}")]
+
+
+def serve_old(settings: HostSettings) -> None:
+    """An earlier deploy that serves."""
+    install(settings, OLD_FLAGS)
+    with opened(settings) as host:
+        report = lifecycle.start(host, UNIT, tell=lambda _text: None)
+        assert report.state == "ok", report
+
+
+def prepare(fleet: RehearsalFleet, monkeypatch, *, serving=()) -> None:
+    """Engines that load fast; the earlier deploy serves on the hosts with these numbers; commands know the inventory."""
+    monkeypatch.setenv("OPSLIB_HOSTS", str(fleet.inventory))
+    for host in fleet.hosts:
+        hurry(host.settings)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(serve_old, [fleet.hosts[number - 1].settings for number in serving]))
+
+
+def unit_texts(settings) -> dict[str, str | None]:
+    """The unit as it lies on each host, by alias."""
+    texts = {}
+    for each in settings:
+        with opened(each) as host:
+            texts[each.alias] = read_unit_text(host, UNIT)
+    return texts
+
+
+def serving(settings) -> dict[str, bool]:
+    """Whether the unit serves, by alias."""
+    found = {}
+    for each in settings:
+        with opened(each) as host:
+            found[each.alias] = is_serving(host, UNIT)
+    return found
+
+
+def lose_shard(fleet: RehearsalFleet, number: int) -> None:
+    """A shard of this host's checkpoint gets lost."""
+    _shard(fleet, number).unlink()
+
+
+def bring_shard(fleet: RehearsalFleet, number: int) -> None:
+    """The lost shard is downloaded again."""
+    os.link(fleet.root / "checkpoint" / SHARD, _shard(fleet, number))
+
+
+def _shard(fleet: RehearsalFleet, number: int) -> Path:
+    return Path(fleet.hosts[number - 1].settings.models_dir, "minimax-m2-230b-fp8", SHARD)
+
+
+def rollout(capsys, *words: str) -> dict:
+    """One `opslib rollout`, in this process: its JSON document."""
+    capsys.readouterr()
+    code = call(["rollout", *words, "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["exit_code"] == code, told
+    assert "error" not in told, told
+    return told
+
+
+def steps(told: dict) -> dict[str, str]:
+    """Where each host stands at the end."""
+    return {host["host"]: host["step"] for host in told["hosts"]}
