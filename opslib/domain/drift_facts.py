@@ -154,7 +154,7 @@ def _without_interpreter(argv: Sequence[str]) -> list[str]:
         words = words[1:]
         while len(words) > 1 and words[0].startswith("-") and words[0] != "-m":
             words = words[1:]
-    return words
+    return words[1:] if words[:1] == ["-m"] else words
 
 
 def _variables(process: ProcessReading | None, declared: Mapping[str, str]) -> Area:
