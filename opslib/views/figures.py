@@ -15,11 +15,9 @@ from plotly.subplots import make_subplots
 
 from opslib.domain.benchmark import BenchmarkLevel
 from opslib.views.benchmark_panels import Line, Panel
-from opslib.views.theme import FONT, MUTED
+from opslib.views.theme import FONT, MUTED, PICTURE, RULE
 
-_RC: Any = {"svg.hashsalt": "opslib", "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 9}
 _SVG_FONTS = "'DejaVu Sans', Verdana, sans-serif"  # Verdana is as wide, where there is no DejaVu
-_INK, _PAPER, _GRID = "#24292f", "#ffffff", "#e3e6ea"
 _FAINT = "rgba(128,128,128,.2)"
 _COLUMNS = 3
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -73,7 +71,7 @@ def _trace(line: Line, panel: Panel) -> go.Scatter:
 
 def svg_of(panels: Sequence[Panel]) -> str:
     """The panels as SVG: the same bytes for the same values, with text that can be searched."""
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(PICTURE):
         buffer = io.StringIO()
         _drawn(panels).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
@@ -82,7 +80,7 @@ def svg_of(panels: Sequence[Panel]) -> str:
 
 def png_of(panels: Sequence[Panel]) -> bytes:
     """The panels as PNG, for readers that strip SVG (GitHub)."""
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(PICTURE):
         buffer = io.BytesIO()
         _drawn(panels).savefig(
             buffer, format="png", dpi=100, metadata={"Software": None}, pil_kwargs={"optimize": True}
@@ -135,7 +133,7 @@ def _short(level: BenchmarkLevel) -> str:
 def _drawn(panels: Sequence[Panel]) -> Figure:
     columns = min(_COLUMNS, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
-    figure = Figure(figsize=(9.2 if columns > 1 else 4.6, 2.7 * rows), layout="constrained", facecolor=_PAPER)
+    figure = Figure(figsize=(9.2 if columns > 1 else 4.6, 2.7 * rows), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.subplots(rows, columns, squeeze=False)
     for number, axes in enumerate(grid.flat):
@@ -162,7 +160,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
 
 
 def _frame(axes: Axes, panel: Panel) -> None:
-    axes.set_title(panel.title, loc="left", color=_INK, fontsize=10, fontweight="bold")
+    axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
     if panel.is_log_x:
         axes.set_xscale("log", base=2 if panel.x_ticks else 10)
     axes.xaxis.set_minor_locator(NullLocator())
@@ -173,13 +171,12 @@ def _frame(axes: Axes, panel: Panel) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.set_xlabel(panel.x_title, color=MUTED)
-    axes.tick_params(colors=MUTED, length=0)
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.set_xlabel(panel.x_title)
+    axes.tick_params(length=0)
+    axes.grid(axis="y", color=RULE, linewidth=0.8)
     axes.margins(x=0.1)
     for side, spine in axes.spines.items():
         spine.set_visible(side == "bottom")
-        spine.set_color(_GRID)
 
 
 def _plot(axes: Axes, line: Line) -> None:
@@ -187,7 +184,7 @@ def _plot(axes: Axes, line: Line) -> None:
     axes.plot(line.xs, line.ys, style, color=line.colour, linewidth=1.8)
     if line.has_points:
         for x, y, hollow in zip(line.xs, line.ys, line.hollow or (False,) * len(line.xs), strict=True):
-            face = _PAPER if hollow else line.colour
+            face = "none" if hollow else line.colour
             axes.plot(x, y, marker="o", markersize=5, color=line.colour, markerfacecolor=face)
 
 

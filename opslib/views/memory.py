@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib as mpl
 import plotly.graph_objects as go
@@ -10,11 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from opslib.domain.memory import MemoryPlan
-from opslib.views.theme import FONT, MUTED
+from opslib.views.theme import FONT, MUTED, PICTURE
 
 GIB = 2**30
-_RC: Any = {"svg.hashsalt": "opslib", "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 9}
-_INK, _PAPER = "#24292f", "#ffffff"
 # part -> colour, in the order in which they are stacked
 COLOURS = {
     "other processes": "#8c959f",
@@ -79,7 +77,7 @@ def memory_figure(bars: Sequence[Bar]) -> go.Figure:
 
 def memory_svg(bars: Sequence[Bar]) -> str:
     """The bars as SVG: the same bytes for the same values."""
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(PICTURE):
         buffer = io.StringIO()
         _drawn(bars).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
@@ -88,7 +86,7 @@ def memory_svg(bars: Sequence[Bar]) -> str:
 
 def memory_png(bars: Sequence[Bar]) -> bytes:
     """The bars as PNG, for readers that strip SVG."""
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(PICTURE):
         buffer = io.BytesIO()
         _drawn(bars).savefig(buffer, format="png", dpi=100, metadata={"Software": None}, pil_kwargs={"optimize": True})
     return buffer.getvalue()
@@ -101,7 +99,7 @@ def alt_text(bars: Sequence[Bar]) -> str:
 
 
 def _drawn(bars: Sequence[Bar]) -> Figure:
-    figure = Figure(figsize=(9.2, 0.7 + 0.42 * max(2, len(bars))), layout="constrained", facecolor=_PAPER)
+    figure = Figure(figsize=(9.2, 0.7 + 0.42 * max(2, len(bars))), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     labels, starts = [bar.label for bar in bars], [0.0] * len(bars)
@@ -112,10 +110,10 @@ def _drawn(bars: Sequence[Bar]) -> Figure:
         axes.barh(labels, sizes, left=starts, color=colour, label=name, height=0.6)
         starts = [start + size for start, size in zip(starts, sizes, strict=True)]
     for bar in bars:
-        axes.axvline(bar.total_gib, color=_INK, linestyle="--", linewidth=0.8)
+        axes.axvline(bar.total_gib, color=MUTED, linestyle="--", linewidth=0.8)
     axes.invert_yaxis()
-    axes.set_xlabel("GiB", color=MUTED)
-    axes.tick_params(colors=MUTED, length=0)
+    axes.set_xlabel("GiB")
+    axes.tick_params(length=0)
     for side, spine in axes.spines.items():
         spine.set_visible(side == "bottom")
     figure.legend(loc="outside upper left", ncols=len(COLOURS), fontsize=8, frameon=False)

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,13 +14,12 @@ from opslib.domain.digests import HashingSpeed
 from opslib.domain.states import State
 from opslib.views.shown import Shown
 from opslib.views.tables import table, text_table
-from opslib.views.theme import MUTED, STATE_COLOURS, STATE_SYMBOLS, headline, note, state_text
+from opslib.views.theme import PICTURE, STATE_COLOURS, STATE_SYMBOLS, headline, note, state_text
 
 Bar = tuple[str, int, State]  # file, bytes, state
 SHARD_COLUMNS = ("state", "weight files", "size", "which")
 COST_COLUMNS = ("level", "reads", "proves", "takes about")
 GB, MIB = 10**9, 2**20
-_RC: Any = {"svg.hashsalt": "opslib", "svg.fonttype": "none", "font.family": ["DejaVu Sans"], "font.size": 9}
 _N_NAMED = 3
 _SEVERITY = (State.CRITICAL, State.UNKNOWN, State.WARNING, State.OK)
 
@@ -127,7 +125,7 @@ def _shown_s(duration_s: float | None) -> str:
 
 
 def _svg(bars: Sequence[Bar]) -> str:
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(PICTURE):
         buffer = io.StringIO()
         _drawn(bars).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
@@ -135,7 +133,7 @@ def _svg(bars: Sequence[Bar]) -> str:
 
 
 def _png(bars: Sequence[Bar]) -> bytes:
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(PICTURE):
         buffer = io.BytesIO()
         _drawn(bars).savefig(buffer, format="png", dpi=100, metadata={"Software": None})
     return buffer.getvalue()
@@ -143,7 +141,7 @@ def _png(bars: Sequence[Bar]) -> bytes:
 
 def _drawn(bars: Sequence[Bar]) -> Figure:
     """One bar per weight file, by name; what is missing stands as high as its neighbours, hollow."""
-    figure = Figure(figsize=(9.2, 2.2), layout="constrained", facecolor="#ffffff")
+    figure = Figure(figsize=(9.2, 2.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     tallest = max((size for _, size, _ in bars), default=0) or 1
@@ -153,13 +151,12 @@ def _drawn(bars: Sequence[Bar]) -> Figure:
         axes.bar(number, height, width=0.8, color=colour if size else "none", edgecolor=colour, linewidth=0.8)
         if state is not State.OK:  # told by shape as well as by colour
             axes.annotate(STATE_SYMBOLS[state], (number, height), ha="center", va="bottom", color=colour)
-    axes.set_title(f"weight files, {name}", loc="left", fontsize=10, fontweight="bold", color="#24292f")
-    axes.set_xlabel("weight file, by name", color=MUTED)
+    axes.set_title(f"weight files, {name}", loc="left", fontsize=10, fontweight="bold")
+    axes.set_xlabel("weight file, by name")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.tick_params(colors=MUTED, length=0)
+    axes.tick_params(length=0)
     axes.set_ylim(0, 1.18 * tallest / unit)
     axes.set_xlim(0.3, len(bars) + 0.7)
     for side, spine in axes.spines.items():
         spine.set_visible(side == "bottom")
-        spine.set_color("#e3e6ea")
     return figure

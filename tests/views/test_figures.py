@@ -1,12 +1,16 @@
 """Figures of a benchmark: live and static draw the same values, and the static one is the same bytes each time."""
 
+import io
 import json
+import re
 
 import pytest
+from matplotlib.image import imread as plt_read
 
 from opslib.domain.benchmark import BenchmarkLevel, GpuSample, Histogram, Percentiles, ServerSample, Slo
 from opslib.views.benchmark_panels import distribution_panels, longest, sweep_panels, time_panels
-from opslib.views.figures import FigureDisplay, LiveDisplay, alt_text, live_figure, svg_of
+from opslib.views.figures import FigureDisplay, LiveDisplay, alt_text, live_figure, png_of, svg_of
+from opslib.views.theme import MUTED
 
 HISTOGRAM = Histogram(edges=(1.0, 10.0, 100.0), counts=(3, 1))
 SAMPLES = {
@@ -139,3 +143,13 @@ def test_the_live_form_is_small_and_has_no_script():
     bundle = LiveDisplay(sweep_panels(LEVELS), alt_text(LEVELS))._repr_mimebundle_()
     assert set(bundle) == {"application/vnd.plotly.v1+json", "text/plain"}
     assert len(json.dumps(bundle)) < 30_000
+
+
+def test_a_picture_lies_on_any_paper():
+    """Nothing of a static picture is paper of its own, and nothing in it is as light or as dark as a page."""
+    pixels = plt_read(io.BytesIO(png_of(all_panels())), format="png")
+    assert pixels[0, 0, 3] == 0
+    assert (pixels[..., 3] == 0).mean() > 0.8
+    colours = set(re.findall(r"#[0-9a-f]{6}", svg_of(all_panels())))
+    assert MUTED in colours
+    assert not colours & {"#ffffff", "#000000"}

@@ -43,6 +43,7 @@ def test_live_and_static_figures_show_the_same():
     assert memory_svg(bars()) == memory_svg(bars())
     assert "kv_cache" in memory_svg(bars())
     assert memory_png(bars()).startswith(b"\x89PNG")
+    assert "#ffffff" not in memory_svg(bars())  # no paper of its own: it lies on a dark page as well
     assert alt_text(bars()).startswith("Figure: memory planned per GPU: GPU 0 ")
 
 
