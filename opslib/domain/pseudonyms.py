@@ -69,7 +69,7 @@ def _collect(value: Any, hosts: dict[str, None], users: dict[str, None]) -> None
             if isinstance(item, str) and key in _HOST_KEYS:
                 hosts[item] = None
             elif isinstance(item, str) and key in _USER_KEYS:
-                users.update(dict.fromkeys(re.split(r" \(sudo by |\)", item)))
+                users.update(dict.fromkeys(re.split(r" \((?:sudo )?by |\)", item)))
             elif key == "hosts" and isinstance(item, list):
                 hosts.update(dict.fromkeys(str(one) for one in item))
             else:

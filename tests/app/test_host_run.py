@@ -14,10 +14,12 @@ import pytest
 from opslib.app import host_run
 from opslib.app.host_run import HostEnd, earlier_runs, read_end, run_command, run_once, started_by
 from opslib.domain.parameters import validate_parameters
+from opslib.domain.pseudonyms import pseudonyms_for
 from opslib.domain.record import new_record
 from opslib.domain.states import Outcome, State
 from opslib.errors import BadParameter
 from opslib.records.folder import RunFolder
+from opslib.records.operator import STARTED_BY, operator
 
 RUNBOOK, HOST, TASK = "10-verify-download", "gpu-a", "Prefect flow run 7"
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -181,6 +183,17 @@ def test_earlier_runs_are_newest_first(tmp_path):
     names = [entry.name for entry in earlier_runs(tmp_path, RUNBOOK, HOST, TASK)]
     assert names == sorted(names, reverse=True)
     assert len(names) == 3
+
+
+def test_a_record_says_which_task_began_it(monkeypatch):
+    """The login stays the first word; a task's name is one line, and has no name where nobody set it."""
+    monkeypatch.setattr("getpass.getuser", lambda: "ana")
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setenv(STARTED_BY, "Airflow\n task 7")
+    assert operator() == f"ana{started_by('Airflow task 7')}"
+    monkeypatch.delenv(STARTED_BY)
+    assert operator() == "ana"
+    assert "ana" in pseudonyms_for({"user": f"ana{started_by(TASK)}"}, [])
 
 
 def test_a_refusals_word_is_its_own():
