@@ -13,7 +13,7 @@ def fleet_command() -> None:
     """
 
 
-@fleet_command.command("server")
+@fleet_command.command("server", short_help="Start Prefect's embedded server, with its screen.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address that it listens on.")
 @click.option("--port", default=4200, show_default=True, type=click.IntRange(1, 65535), help="Its port.")
 def server_subcommand(host: str, port: int) -> None:
@@ -22,7 +22,7 @@ def server_subcommand(host: str, port: int) -> None:
     site.become(site.server_command(host, port))
 
 
-@fleet_command.command("worker")
+@fleet_command.command("worker", short_help="Work for a Prefect server; any number of these.")
 @click.option("--name", default="", help="Its name on the screen [made up by Prefect].")
 @click.option(
     "--limit",
