@@ -12,18 +12,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from opslib.app.catalogue import find_runbook
+from opslib.app.binding import is_rehearsal_alias
+from opslib.app.catalogue import effect_of, find_runbook
 from opslib.app.form import typed
+from opslib.app.headless import check_run
 from opslib.app.reviewing import select_records
 from opslib.domain.parameters import schema_of
 from opslib.domain.states import State, Value
 from opslib.errors import BadParameter
+from opslib.hosts.inventory import load_inventory
 from opslib.records.index import RecordEntry, read_entry
 from opslib.records.operator import STARTED_BY
 
@@ -108,6 +111,19 @@ def run_command(runbook: str, host: str, given: Mapping[str, Any], runs_dir: Pat
     chosen = {**chosen_host(runbook, host, given), **given}
     words = [part for name, value in chosen.items() for part in ("-p", f"{name}={_word(value)}")]
     return [sys.executable, "-m", "opslib.cli", "run", runbook, *words, "--runs-dir", str(runs_dir), "--json"]
+
+
+def check_hosts(runbook: str, hosts: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Raise Refused for whatever `opslib run` would refuse on one of them, and for a change that nobody agreed to."""
+    for host in hosts:
+        asked = check_run(runbook, {**chosen_host(runbook, host, given), **given})
+        is_change = effect_of(asked.notebook) == "write" and not asked.options.dry_run
+        if is_change and getattr(asked.parameters, "consent", "given") != "given" and not _is_practice(host):
+            raise BadParameter("consent: nobody is there to ask when a worker runs this", hint="consent: given")
+
+
+def _is_practice(host: str) -> bool:
+    return is_rehearsal_alias(host) or load_inventory().settings(host).is_rehearsal
 
 
 def chosen_host(runbook: str, host: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from httpx import RequestError
 from prefect import flow, get_client, get_run_logger, runtime, task
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
@@ -24,8 +25,7 @@ from prefect.states import Completed, Crashed, Failed
 
 from opslib.app.catalogue import default_runs_dir, find_runbook
 from opslib.app.fleet import fleet_hosts
-from opslib.app.headless import check_run
-from opslib.app.host_run import HostEnd, chosen_host, run_once
+from opslib.app.host_run import HostEnd, check_hosts, run_once
 from opslib.errors import Refused
 
 HOST_FLOW, FLEET_FLOW, DEPLOYMENT = "opslib-host", "opslib-fleet", "opslib"
@@ -61,8 +61,7 @@ def run_fleet(
     given = parameters or {}
     try:
         name, aliases = find_runbook(runbook)[0], fleet_hosts(hosts)
-        for alias in aliases:
-            check_run(name, {**chosen_host(name, alias, given), **given})
+        check_hosts(name, aliases, given)
     except Refused as error:
         return Failed(name="Refused", message=str(error))
     runs = [_begin(name, alias, given, runs_dir) for alias in aliases]
@@ -86,9 +85,10 @@ def _wait_for(runs: Sequence[FlowRun]) -> list[FlowRun]:
     """The runs when all have ended; one that crashed is started again, and hasn't."""
     with get_client(sync_client=True) as client:
         while True:
-            found = [client.read_flow_run(run.id) for run in runs]
-            if all(map(_has_ended, found)):
-                return found
+            with suppress(RequestError):  # a server that is started anew
+                found = [client.read_flow_run(run.id) for run in runs]
+                if all(map(_has_ended, found)):
+                    return found
             time.sleep(_ASK_EVERY_S)
 
 
@@ -167,6 +167,8 @@ def run_host(
             end = run_on_host(runbook, host, parameters or {}, runs_dir=place, who=who, since=since)
         except _OpenEnd as error:
             end = error.end
+        except Refused as error:
+            return Failed(name="Refused", message=str(error))
     return state_of(end)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from opslib.app import host_run
-from opslib.app.host_run import HostEnd, earlier_runs, read_end, run_command, run_once, started_by
+from opslib.app.host_run import HostEnd, check_hosts, earlier_runs, read_end, run_command, run_once, started_by
 from opslib.domain.parameters import validate_parameters
 from opslib.domain.pseudonyms import pseudonyms_for
 from opslib.domain.record import new_record
@@ -174,6 +174,21 @@ def test_the_host_is_the_tasks_own():
     words = run_command("90-deploy", HOST, {"max_num_seqs": None, "gpus": [0, 1], "engine_version": "0.20"}, Path("r"))
     assert {"max_num_seqs=null", "gpus=[0, 1]", "engine_version=0.20", "host=gpu-a"} < set(words)
     assert "hosts=[gpu-a]" in run_command("00-survey-hosts", HOST, {}, Path("r"))
+
+
+def test_a_change_needs_consent_before_it_is_queued(tmp_path, monkeypatch):
+    """On a host that isn't for practice somebody has to have agreed; a look, a dry run and practice hosts need nobody."""
+    path = tmp_path / "hosts.toml"
+    path.write_text('[hosts.gpu-a]\naddress = "a"\n[hosts.p-1]\naddress = "p"\nis_rehearsal = true\n')
+    monkeypatch.setenv("OPSLIB_HOSTS", str(path))
+    with pytest.raises(BadParameter, match="consent"):
+        check_hosts("90-deploy", ["p-1", "gpu-a"], {})
+    check_hosts("90-deploy", ["gpu-a"], {"consent": "given"})
+    check_hosts("90-deploy", ["gpu-a"], {"dry_run": True})
+    check_hosts("90-deploy", ["p-1", "rehearsal"], {})
+    check_hosts("10-verify-download", ["gpu-a"], {})
+    with pytest.raises(BadParameter, match="did you mean port"):
+        check_hosts("90-deploy", ["p-1"], {"prot": 1})
 
 
 def test_earlier_runs_are_newest_first(tmp_path):
