@@ -39,6 +39,7 @@ ALL = range(1, 9)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_eight_hosts_and_a_fault_on_the_canary(monkeypatch, capsys):
     """With a fault on the canary nothing else is touched: same unit texts, same starts, all of them serve on."""
     with start_fleet(8) as fleet:
@@ -56,6 +57,7 @@ def test_eight_hosts_and_a_fault_on_the_canary(monkeypatch, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_eight_hosts_and_a_fault_on_the_fifth(monkeypatch, capsys):
     """The wave stops and names the untouched hosts; after the fix resume finishes; undo restores all unit texts."""
     with start_fleet(8) as fleet:
