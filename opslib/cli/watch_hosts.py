@@ -100,7 +100,7 @@ def watch_many(hosts: Sequence[str], unit: str, *, as_json: bool, **options: Any
             for news in updates:
                 for line in table.take(news) if news else ():
                     if not is_live:
-                        print(visible(line), file=console.file)
+                        show(line, file=sys.stderr if as_json else sys.stdout)
     except KeyboardInterrupt:
         show("the operator ended the watch; the units go on", file=sys.stderr)
     if as_json:
