@@ -1,6 +1,7 @@
 """What an operator can do while a launch is watched: choose and keep journal lines, stop the unit, watch no more."""
 
 import asyncio
+import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime
 from html import escape
@@ -13,9 +14,10 @@ from opslib.errors import OpslibError
 from opslib.records.watch_file import read_watch_file
 from opslib.views.shown import Shown
 from opslib.views.theme import note
-from opslib.workflow.lifecycle import stop
+from opslib.workflow.lifecycle import plan, stop
 
 _ASKED = "Stop unit, Abort watching and Keep last journal are buttons here while the launch is watched."
+_STOP_IT, _LET_IT = "Yes, stop it now", "No, let it run"
 _NONE_PRESSED = "No button was pressed during this watch."
 _KEPT_FIELDS = ("realtime_at", "identifier", "pid", "message")
 
@@ -35,6 +37,8 @@ class LaunchControls:
         self._screen = Screen()
         self._widget: Any = None
         self._buttons: list[Any] = []
+        self._asked: list[Any] = []  # the answers to a question that is open
+        self._chosen = ("DEBUG", "")
         self._told: list[str] = []
         self._works: list[asyncio.Task[None]] = []
 
@@ -74,7 +78,8 @@ class LaunchControls:
 
         chosen.observe(change, names="value")
         words.observe(change, names="value")
-        self._row.children = (*self._buttons, chosen, words)
+        self._chosen = (level, search)
+        self._row.children = (*self._buttons, *self._asked, chosen, words)
 
     async def close(self) -> None:
         """Wait for what was begun, and leave in place of the buttons what they did."""
@@ -104,11 +109,33 @@ class LaunchControls:
             self.aborted.set_result(None)
 
     def _stop(self, button: Any) -> None:
+        """Say what it would do, and ask."""
         button.disabled = True
-        self._say("Stop unit: asked.")
-        self._works.append(asyncio.ensure_future(self._do("Stop unit", self._stop_unit)))
+        self._works.append(asyncio.ensure_future(self._ask_stop(button)))
+
+    async def _ask_stop(self, stop_button: Any) -> None:
+        from ipywidgets import Button  # noqa: PLC0415 - only where somebody looks
+
+        def settle(is_meant: bool) -> None:
+            self._asked = []
+            self._fill_row(*self._chosen)
+            stop_button.disabled = is_meant
+            if is_meant:
+                self._say("Stop unit: confirmed.")
+                self._works.append(asyncio.ensure_future(self._do("Stop unit", self._stop_unit)))
+            else:
+                self._say("Stop unit: not meant, the unit goes on.")
+
+        await self._do("Stop unit would", self._stop_words)
+        answers = ((_STOP_IT, "danger", True), (_LET_IT, "", False))
+        for name, style, is_meant in answers:
+            button = Button(description=name, button_style=style)
+            button.on_click(self._on_loop(lambda _, meant=is_meant: settle(meant), button))
+            self._asked.append(button)
+        self._fill_row(*self._chosen)
 
     def _keep(self, _: Any) -> None:
+        self._show_words(f"{datetime.now(UTC):%H:%M:%S} UTC Keep last journal: it is being written …")
         self._works.append(asyncio.ensure_future(self._do("Keep last journal", self._keep_journal)))
 
     async def _do(self, name: str, work: Callable[[], str]) -> None:
@@ -123,8 +150,18 @@ class LaunchControls:
         told = f"{datetime.now(UTC):%H:%M:%S} UTC {text}"
         self._told.append(told)
         self._run.tell("note", text, section=self._section)
+        self._show_words()
+
+    def _show_words(self, *passing: str) -> None:
+        """What was told last, and what is told for the moment only."""
         if self._widget is not None:
-            self._says.value = "".join(f"<div>{escape(line)}</div>" for line in self._told[-4:])
+            self._says.value = "".join(f"<div>{escape(line)}</div>" for line in (*self._told[-4:], *passing))
+
+    def _stop_words(self) -> str:
+        planned = plan(self._run.host, self._run.parameters.unit, "stop")
+        commands = [f" (`{shlex.join(step.command)}`)" if step.command else "" for step in planned.steps]
+        steps = [step.title + command for step, command in zip(planned.steps, commands, strict=True)]
+        return f"on {self._run.host.settings.alias} {', then '.join(steps)}" if steps else "do nothing: it does not run"
 
     def _stop_unit(self) -> str:
         return stop(self._run.host, self._run.parameters.unit, tell=lambda _: None).summary

@@ -141,8 +141,10 @@ def _tell(console: Console, screen: WatchScreen, updates: Iterator[LaunchUpdate]
 
 def _print_changes(console: Console, update: LaunchUpdate, line: str) -> None:
     at = f"{update.status.elapsed_s:8.1f}  "
-    if line:
+    if line and console.is_terminal:
         console.print(f"{at}│ {line}", style="dim")
+    elif line:  # there may be thousands in a second
+        print(f"{at}│ {line}", file=console.file)
     for change in update.changes:
         if change.text and change.what != "invocation":
             console.print(f"{at}{change.what:<10}  {change.text}")

@@ -90,6 +90,21 @@ class EngineFigures(Value):
     kv_cache_too_small: KvCacheTooSmall | None = None
 
 
+_TELLS = re.compile(
+    "version|LLM engine|non-default args|oading model weights took|Model loading took|KV cache|Maximum concurrency"
+    "|Graph capturing finished|dummy requests|out of memory|Free memory on device"
+)
+
+
+def may_tell_figures(message: str) -> bool:
+    """Whether a message may hold one of the figures: cheap, for those who keep messages until figures are asked for.
+
+    >>> may_tell_figures("Model loading took 57.5 GiB"), may_tell_figures("Application startup complete.")
+    (True, False)
+    """
+    return _TELLS.search(message) is not None
+
+
 def read_figures(messages: Iterable[str]) -> EngineFigures:
     """Gathers the figures of one invocation; of several ranks the first printed one counts, the smallest for KV.
 

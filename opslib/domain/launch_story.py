@@ -3,7 +3,7 @@
 from collections import deque
 from itertools import islice
 
-from opslib.domain.engine_figures import EngineFigures, read_figures
+from opslib.domain.engine_figures import EngineFigures, may_tell_figures, read_figures
 from opslib.domain.engine_log import parse_log_line, strip_colours
 from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.launch_events import JournalSeen
@@ -14,6 +14,7 @@ from opslib.domain.states import Value
 
 LEVELS = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}  # as syslog counts them
 _KEPT_LINES = 5000  # of the journal, for level and search
+_KEPT_MESSAGES = 2000  # of a figure the first counts
 _ROUTE = "] Route: /"  # dozens of lines, a path each, would push out what the engine said before
 _AS_IT_IS = frozenset({"state", "guard", "exit", "note"})
 
@@ -43,7 +44,7 @@ class LaunchStory:
         self.health: list[Mark] = [Mark(at_s=0.0, text="closed")]
         self.past_phases: tuple[PhaseSpan, ...] = ()  # of the starts before the present one
         self._journal: deque[JournalLine] = deque(maxlen=_KEPT_LINES)
-        self._messages: list[str] = []  # of this invocation, whole
+        self._messages: list[str] = []  # of this invocation, whole: those that may hold figures
         self._phase_id = ""
 
     def take(self, update: LaunchUpdate) -> tuple[str, ...]:
@@ -83,7 +84,8 @@ class LaunchStory:
         text = strip_colours(_last_state(entry.message))
         if text.strip() and _ROUTE not in text:
             self._journal.append(JournalLine(at_s=status.elapsed_s, level=level_of(entry), text=text))
-        if entry.invocation_id == status.invocation_id:
+        is_ours = entry.invocation_id == status.invocation_id
+        if is_ours and len(self._messages) < _KEPT_MESSAGES and may_tell_figures(entry.message):
             self._messages.append(entry.message)
 
     def _told(self, change: LaunchChange, status: LaunchStatus) -> str:

@@ -9,10 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from opslib.domain.redaction import redact_value
+from opslib.domain.redaction import redact, redact_value
 
 _KEPT_LINES = 20_000  # while nothing can be written
 _AGAIN_S = 1.0
+_FREE_TEXTS = ("message", "identifier")  # of a journal entry; the rest is what journald itself writes
 PATTERN = "watch-*.jsonl"
 
 
@@ -32,7 +33,7 @@ class WatchFile:
 
     def append(self, document: Mapping[str, Any]) -> None:
         """Write one event, or keep it."""
-        line = json.dumps(redact_value(dict(document), self._secrets), ensure_ascii=False, default=str)
+        line = json.dumps(_redacted(document, self._secrets), ensure_ascii=False, default=str)
         self._waiting.append(line.encode("utf-8", "replace") + b"\n")
         if len(self._waiting) > _KEPT_LINES:
             self._waiting.popleft()
@@ -52,6 +53,15 @@ class WatchFile:
             self._again_at = time.monotonic() + _AGAIN_S
         else:
             self.problem = f"{self.n_lost} events could not be written" if self.n_lost else ""
+
+
+def _redacted(document: Mapping[str, Any], secrets: tuple[str, ...]) -> dict[str, Any]:
+    """The event without secrets; of a journal entry only the text is searched: there may be thousands in a second."""
+    entry = document.get("entry")
+    if document.get("event") != "journal" or not isinstance(entry, Mapping):
+        return dict(redact_value(document, secrets))
+    texts = {name: redact(str(entry[name]), secrets) for name in _FREE_TEXTS if entry.get(name)}
+    return {**document, "entry": {**entry, **texts}}
 
 
 def _write_whole(descriptor: int, line: bytes) -> None:

@@ -9,6 +9,7 @@ import pytest
 from opslib.app import launch_controls
 from opslib.app.launch_controls import LaunchControls
 from opslib.app.live import iterate
+from opslib.domain.plans import Plan, Step
 from opslib.domain.states import State
 from opslib.errors import Refused
 from opslib.records.folder import RunFolder
@@ -20,7 +21,7 @@ def run(tmp_path):
     """As much of a run as the buttons need."""
     told = []
     return SimpleNamespace(
-        host=object(),
+        host=SimpleNamespace(settings=SimpleNamespace(alias="gpu-a")),
         parameters=SimpleNamespace(unit="vllm-b"),
         folder=RunFolder.open(tmp_path),
         is_headless=False,
@@ -42,31 +43,57 @@ async def pressed(run, *names, choose=lambda **_: None):
     controls = LaunchControls(run, "launch", on_choose=choose)
     controls.show()
     for name in names:
-        next(button for button in controls._buttons if button.description == name).click()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        next(button for button in controls._row.children if button.description == name).click()
+    await asyncio.sleep(0.05)
     await controls.close()
     return controls
 
 
-def test_stop_says_what_it_did(run, shown, monkeypatch):
-    """*Stop unit* asks the lifecycle's stop, and its report is what stays in the file."""
+@pytest.fixture
+def planned(monkeypatch):
+    """What a stop would do."""
+    step = Step(title="stop vllm-b.service", command=("systemctl", "stop", "--", "vllm-b.service"))
+    steps = (step, Step(title="ask until its GPU memory is released"))
+    monkeypatch.setattr(launch_controls, "plan", lambda *_: Plan(host="gpu-a", title="stop", steps=steps))
+
+
+WOULD = (
+    "Stop unit would: on gpu-a stop vllm-b.service (`systemctl stop -- vllm-b.service`), "
+    "then ask until its GPU memory is released."
+)
+
+
+def test_stop_says_what_it_would_do_and_what_it_did(run, shown, planned, monkeypatch):
+    """*Stop unit* shows its steps first; confirmed, it asks the lifecycle's stop, whose report stays in the file."""
     asked = []
     report = SimpleNamespace(state=State.OK, summary="stop: inactive (dead); GPU memory: released")
     monkeypatch.setattr(launch_controls, "stop", lambda host, unit, **_: asked.append((host, unit)) or report)
-    controls = asyncio.run(pressed(run, "Stop unit"))
+    asyncio.run(pressed(run, "Stop unit"))
+    assert asked == []
+    assert WOULD in shown[-1].text
+    controls = asyncio.run(pressed(run, "Stop unit", "Yes, stop it now"))
     assert asked == [(run.host, "vllm-b")]
     assert not controls.aborted.done()
     assert shown[-1].text.endswith("Stop unit: stop: inactive (dead); GPU memory: released.")
 
 
-def test_stop_that_is_refused_says_so(run, shown, monkeypatch):
+def test_a_stop_that_was_not_meant_does_nothing(run, shown, planned, monkeypatch):
+    """Not confirmed, nothing is stopped, and *Stop unit* can be pressed again."""
+    monkeypatch.setattr(launch_controls, "stop", lambda *_, **__: pytest.fail("stopped"))
+    asyncio.run(pressed(run, "Stop unit", "No, let it run", "Stop unit"))
+    assert shown[-1].text.count(WOULD) == 2
+    assert "not meant, the unit goes on" in shown[-1].text
+
+
+def test_stop_that_is_refused_says_so(run, shown, planned, monkeypatch):
     """A stop that the host refuses ends no watch; its words stay in the file."""
 
     def refuse(*_, **__):
         raise Refused("no sudo")
 
     monkeypatch.setattr(launch_controls, "stop", refuse)
-    asyncio.run(pressed(run, "Stop unit"))
+    asyncio.run(pressed(run, "Stop unit", "Yes, stop it now"))
     assert "Stop unit: no sudo." in shown[-1].text
 
 
