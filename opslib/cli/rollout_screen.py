@@ -98,7 +98,7 @@ def headline(state: RolloutState) -> Text:
 
 def host_table(state: RolloutState) -> Table:
     """One row per host: its wave, its step, what it does or how it ended, and how long that has taken."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, show_edge=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, expand=True)
     for name, style in (("wave", "dim"), ("host", "bold"), ("step", "")):
         table.add_column(name, style=style, no_wrap=True)
     table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
