@@ -14,7 +14,7 @@ WIDTH = 100
 GIB = 2**30
 COLUMNS = ("host", "state", "unit", "GPUs", "model", "vLLM", "driver", "headroom", "deploy", "benchmark")
 _SHARED = ("driver", "vLLM", "model")  # may stand below the table instead, this one first
-_LEAST = 16  # characters that the unit's column keeps
+_LEAST = 28  # characters that the unit's column keeps
 _RUN_SYMBOLS = {"running": "…", "interrupted": "✗", "unreadable": "?"}
 
 
@@ -23,10 +23,12 @@ def hosts_table(surveys: Sequence[HostSurvey]) -> Shown:
     state, summary = worst(survey.state for survey in surveys), hosts_sentence(surveys)
     rows = [_row(survey) for survey in surveys]
     host = surveys[0].host if len(surveys) == 1 else ""
-    columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
-    html = headline(state, summary, host=host) + table(rows, columns) + note(_LEGEND)
+    columns, below, room = _laid_out(rows)
+    told = [line for line in (*below, _LEGEND) if line]
+    html = headline(state, summary, host=host) + table(rows, columns) + "".join(map(note, told))
     text = f"{state_text(state)}  {host}: {summary}" if host else f"{state_text(state)}  {summary}"
-    return Shown(html, f"{text}\n\n{_fitted(rows, columns)}")
+    lines = text_table([[_cell(row, name, room) for name in columns] for row in rows], columns)
+    return Shown(html, "\n".join([text, "", lines, *([""] if below else []), *map(_wrapped, below)]))
 
 
 _LEGEND = (
@@ -100,19 +102,22 @@ def _benchmark_words(run: LastRun | None, now: datetime) -> str | None:
     return f"{run.output_throughput:,.0f} tok/s {age_words((now - run.at).total_seconds())}"
 
 
-def _fitted(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> str:
-    """The rows in WIDTH columns: what all share goes below, then what differs, then the unit's words are cut."""
-    columns, below = list(columns), dict[str, str]()
+def _laid_out(rows: Sequence[dict[str, object]]) -> tuple[list[str], list[str], int]:
+    """Which columns stand in a table of WIDTH characters, what stands below it, and the room for the unit's words.
+
+    What all share goes below first, then what differs, then the unit's words are cut.
+    """
+    columns = [name for name in COLUMNS if any(row[name] is not None for row in rows)]
+    below: dict[str, str] = {}
     longest = max(len(str(row["unit"] or "")) for row in rows)
-    for is_alike, least in ((True, longest), (False, min(longest, _LEAST))) if len(rows) > 1 else ():
+    for is_alike, least in ((True, longest), (False, min(longest, _LEAST))):
         for name in _SHARED:
             alike = len({row[name] for row in rows if row[name]}) == 1
             if name in columns and is_alike == alike and _over(rows, columns, least) > 0:
                 columns.remove(name)
                 below[name] = _grouped(name, rows)
     room = max(_LEAST, longest - max(0, _over(rows, columns, longest)))
-    text = text_table([[_cell(row, name, room) for name in columns] for row in rows], columns)
-    return "\n".join([text, *([""] if below else []), *(below[name] for name in COLUMNS if name in below)])
+    return columns, [below[name] for name in COLUMNS if name in below], room
 
 
 def _over(rows: Sequence[dict[str, object]], columns: Sequence[str], room: int) -> int:
@@ -134,7 +139,11 @@ def _grouped(name: str, rows: Sequence[dict[str, object]]) -> str:
         hosts.setdefault(str(row[name] or "not known"), []).append(str(row["host"]))
     ordered = sorted(hosts.items(), key=lambda group: -len(group[1]))
     told = [f"{value} on {_names(named, is_first=at == 0)}" for at, (value, named) in enumerate(ordered)]
-    return textwrap.fill(f"{name}: " + "; ".join(told), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return f"{name}: " + "; ".join(told)
+
+
+def _wrapped(line: str) -> str:
+    return textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _names(named: Sequence[str], *, is_first: bool) -> str:

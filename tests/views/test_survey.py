@@ -59,7 +59,8 @@ def test_a_fleet_is_a_row_each_in_a_hundred_columns():
     assert "vLLM: 0.15.1 on 7 hosts; not known on practice-8" in lines
     assert "another-model-of-everything on practice-5" in " ".join(text.split())
     page = hosts_table(fleet()).html
-    assert all(f">{name}<" in page for name in ("model", "vLLM", "driver", "headroom", "deploy", "benchmark"))
+    assert all(f">{name}<" in page for name in ("unit", "GPUs", "headroom", "deploy", "benchmark"))
+    assert "another-model-of-everything on practice-5" in page
 
 
 def test_one_host_is_said_to_be_ok_once():
