@@ -14,8 +14,9 @@ from opslib.records.rollout import RolloutFolder
 from opslib.records.tail import EventTail
 from opslib.rehearsal.fleet import inventory_text
 from tests.conftest import not_here
-from tests.fleets import hurry, light_words, rollout, serve_old, serving, steps, unit_texts
+from tests.fleets import light_words, rollout, serve_old, serving, steps, unit_texts
 from tests.rig.debian import RigUnavailable, debian_host, install_standin
+from tests.workflow.test_lifecycle_hosts import hurry
 
 pytestmark = [pytest.mark.slow, pytest.mark.realhost, pytest.mark.timeout(1500)]
 ALIASES = ("gpu-1", "gpu-2", "gpu-3")
