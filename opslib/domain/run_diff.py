@@ -12,7 +12,7 @@ from opslib.domain.states import Value
 
 # What a figure may differ by between two runs of the same thing, by the end of its name; the first that fits counts.
 _CHANCE = {"_p99_ms": 0.25, "_p50_ms": 0.1, "_s": 0.1, "_throughput": 0.05, "": 0.005}
-_ABSENT = "absent"
+ABSENT = "absent"
 
 
 class Difference(Value):
@@ -56,7 +56,7 @@ def diff_runs(a: KeptRun, b: KeptRun) -> RunDiff:
     """What differs from `a` to `b`; only what both records know counts as a version, an absent flag is a difference."""
     flags = tuple(_differences(flags_of(a), flags_of(b))) if flags_of(a) and flags_of(b) else ()
     versions = tuple(
-        entry for entry in _differences(versions_of(a), versions_of(b)) if _ABSENT not in (entry.a, entry.b)
+        entry for entry in _differences(versions_of(a), versions_of(b)) if ABSENT not in (entry.a, entry.b)
     )
     parameters = tuple(_parameters(a.record, b.record, {entry.what for entry in flags}))
     changes = (*flags, *versions, *parameters)
@@ -75,7 +75,7 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Differe
 
 def _said(values: Mapping[str, Any], what: str) -> str:
     if what not in values:
-        return _ABSENT
+        return ABSENT
     return "set" if values[what] == "" else str(values[what])
 
 
@@ -83,7 +83,7 @@ def _parameters(a: RunRecord, b: RunRecord, changed_flags: set[str]) -> Iterator
     """Parameters that differ; one that is said by a flag that differs as well is told there."""
     for entry in _differences(a.parameters, b.parameters):
         is_told = f"--{entry.what.replace('_', '-')}" in changed_flags or entry.what == "ticket"
-        if not is_told and _ABSENT not in (entry.a, entry.b):  # one that only one side's version had says nothing
+        if not is_told and ABSENT not in (entry.a, entry.b):  # one that only one side's version had says nothing
             yield entry
 
 

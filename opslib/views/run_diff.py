@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from opslib.domain.run_diff import Difference, FigureChange, RunDiff
+from opslib.domain.run_diff import ABSENT, Difference, FigureChange, RunDiff
 from opslib.domain.states import State
 from opslib.views.records import shortened
 from opslib.views.shown import Shown
@@ -24,6 +24,9 @@ def diff_panel(diff: RunDiff, *, is_whole: bool = False) -> Shown:
     for title, columns, rows in _tables(diff, is_whole=is_whole):
         html.append(table(rows, columns, caption=title))
         text += ["", title, *(f"  {line}" for line in text_table(rows, columns).splitlines())]
+    for line in _one_sided(diff.verdicts):
+        html.append(note(line))
+        text += ["", *_wrapped(line, "")]
     reasons = list(_reasons(diff.figures))
     if reasons:
         html += [note("May explain it, by the table of flags and figures:"), *(note(line) for line in reasons)]
@@ -49,7 +52,7 @@ def _tables(diff: RunDiff, *, is_whole: bool) -> Iterator[tuple[str, Sequence[st
         ("Parameters", diff.parameters),
         ("Flags of the engine", diff.flags),
         ("Versions", diff.versions),
-        ("Verdicts", diff.verdicts),
+        ("Verdicts", [entry for entry in diff.verdicts if ABSENT not in (entry.a, entry.b)]),
     )
     for title, entries in kinds:
         if entries:
@@ -57,6 +60,14 @@ def _tables(diff: RunDiff, *, is_whole: bool) -> Iterator[tuple[str, Sequence[st
     figures = [figure for figure in diff.figures if is_whole or figure.is_notable]
     if figures:
         yield "Figures", _FIGURES, [_figure(figure) for figure in figures]
+
+
+def _one_sided(verdicts: Sequence[Difference]) -> Iterator[str]:
+    """Sections that only one of the records has, as runs of different runbooks do: a line for each."""
+    for side, other in (("A", "b"), ("B", "a")):
+        names = [entry.what for entry in verdicts if getattr(entry, other) == ABSENT]
+        if names:
+            yield f"Sections only in {side}: {', '.join(names)}"
 
 
 def _difference(entry: Difference) -> tuple[str, ...]:

@@ -79,3 +79,13 @@ def test_no_browser_is_said(record, capsys, monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     assert call(["runs", "export", str(record), "--to", str(record.parent / "out"), "--pdf"]) == 3
     assert "no Chromium on this machine" in capsys.readouterr().err
+
+
+def test_a_copy_lies_beside_the_records_unless_told_otherwise(record, capsys, monkeypatch, tmp_path):
+    """Without --to nothing is written where the command happened to be called; the answer says where it lies."""
+    here = tmp_path / "elsewhere"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert call(["runs", "export", record.name, "--runs-dir", str(record.parent)]) == 0
+    assert capsys.readouterr().out.strip() == str(record.parent / "exports" / record.name)
+    assert list(here.iterdir()) == []
