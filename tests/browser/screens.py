@@ -64,6 +64,7 @@ def _take(lab: Lab, context: Any, theme: str) -> None:
     record = lab.kept_record("90-deploy")
     _take_way_on(lab, context, theme)
     _take_lists(lab, context, theme)
+    _take_fleet(lab, context, theme)
     page = context.new_page()
     page.goto((record / "record.html").as_uri())
     _write(page.screenshot(), f"record-{theme}")
@@ -105,6 +106,22 @@ def _take_lists(lab: Lab, context: Any, theme: str) -> None:
     _keep(book, "begin_run(", f"review-{theme}")
     _keep(book, "show_timeline(run)", f"timeline-{theme}")
     _keep(book, "draft_incident(run)", f"incident-{theme}")
+
+
+def _take_fleet(lab: Lab, context: Any, theme: str) -> None:
+    """A rollout over three practice hosts, paused behind its canary, and what came of it."""
+    book = NotebookPage(lab, context.new_page(), "notebooks/70-fleet.ipynb")
+    book.page.keyboard.press("Control+b")
+    rollout = "await roll_out(run)"
+    for source in ('hosts = ["rehearsal"]', "parameter_form(", "begin_run(", "await confirm_rollout(run)"):
+        book.run(source)
+    book.start(rollout)
+    book.button(rollout, "Pause").click()
+    book.outputs(rollout).get_by_text("1 of 3 hosts passed").wait_for(timeout=120_000)
+    _keep(book, rollout, f"fleet-{theme}")
+    book.button(rollout, "Resume").click()
+    book.wait(rollout)
+    book.run("show_fleet(run)")
 
 
 def _keep(book: NotebookPage, source: str, name: str) -> None:
