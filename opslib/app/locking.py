@@ -1,7 +1,6 @@
 """One run at a time changes a unit: the lock that a writing run takes before it changes anything, and its end."""
 
 import atexit
-import getpass
 import os
 import socket
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from opslib.domain.facts.systemd import unit_name
 from opslib.domain.lock import LockHolder
 from opslib.domain.states import State
 from opslib.records.lock import hold_controller_lock
+from opslib.records.operator import login_name
 from opslib.workflow.lock import HeldLock, hold_lock
 
 LOCK = "lock"  # under which name the run keeps it
@@ -93,7 +93,7 @@ def require_lock(run: Run) -> None:
 def holder_of(run: Run) -> LockHolder:
     """Who the run is, to others who want the same unit."""
     return LockHolder(
-        user=getpass.getuser(),
+        user=login_name(),
         controller=socket.gethostname(),
         process_id=os.getpid(),
         runbook=run.record.runbook,

@@ -1,6 +1,5 @@
 """One host's turn in a rollout: asked, drained, its own run, its gates; its service back where nothing was changed."""
 
-import getpass
 import os
 import socket
 import time
@@ -18,6 +17,7 @@ from opslib.domain.rollout import HostStep, UnitFound
 from opslib.domain.rollout_judge import judge_gates, step_of
 from opslib.domain.states import State
 from opslib.errors import CouldNotFindOut, HostUnreachable, LockHeld, OpslibError, Refused
+from opslib.records.operator import login_name
 from opslib.records.rollout import PARAMETERS_FILE
 from opslib.records.tail import EventTail
 from opslib.workflow import lifecycle
@@ -199,7 +199,7 @@ def replaced_unit(rollout: Rollout) -> str | None:
 
 def _holder(rollout: Rollout) -> LockHolder:
     return LockHolder(
-        user=getpass.getuser(),
+        user=login_name(),
         controller=socket.gethostname(),
         process_id=os.getpid(),
         runbook=f"rollout of {rollout.plan.runbook}",

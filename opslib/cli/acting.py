@@ -1,6 +1,5 @@
 """What every verb that changes a host shares: the change is shown, consented to, and done under the unit's lock."""
 
-import getpass
 import os
 import socket
 import sys
@@ -12,11 +11,12 @@ import click
 
 from opslib.app.binding import check_alias, open_bound_host
 from opslib.app.sections.install import shown_diff
-from opslib.cli.showing import show
+from opslib.cli.showing import leave, show
 from opslib.domain.host import Host
 from opslib.domain.lock import LockHolder
 from opslib.domain.plans import Plan
-from opslib.errors import ConsentMissing
+from opslib.errors import ConsentMissing, CouldNotFindOut
+from opslib.records.operator import login_name
 from opslib.workflow.lock import hold_lock
 
 yes_option = click.option("--yes", "is_yes", is_flag=True, help="Do it without asking; it is shown all the same.")
@@ -38,7 +38,7 @@ def bound(alias: str) -> Iterator[Host]:
 def at_work(host: Host, unit: str, verb: str) -> Iterator[None]:
     """The unit's lock on its host while the verb changes it; raises LockHeld, naming who has it."""
     holder = LockHolder(
-        user=getpass.getuser(),
+        user=login_name(),
         controller=socket.gethostname(),
         process_id=os.getpid(),
         runbook=verb,
@@ -66,5 +66,8 @@ def agree(host: Host, plans: Sequence[Plan], *, is_yes: bool) -> None:
 
 
 def tell(text: str) -> None:
-    """One line of progress, on standard error."""
-    show(text, file=sys.stderr)
+    """One line of progress, on standard error; a change goes on where nobody reads it."""
+    try:
+        show(text, file=sys.stderr)
+    except (BrokenPipeError, CouldNotFindOut):
+        leave(sys.stderr)

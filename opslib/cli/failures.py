@@ -1,15 +1,15 @@
 """What went wrong, said in one line on standard error, in one document with --json, and by the exit code."""
 
 import json
-import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
-from opslib.cli.showing import show
+from opslib.cli.showing import leave, show
 from opslib.domain.redaction import redact
 from opslib.errors import CouldNotFindOut, OpslibError, Refused
 
@@ -22,12 +22,12 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else COULD_NOT_FIND_OUT
     if isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        leave(sys.stdout)
         return COULD_NOT_FIND_OUT
     kind, said, code = _said(error)
     lines = [redact(line) for line in said]  # a mistyped secret is quoted in what is wrong with it
-    for line in lines:
-        show(f"opslib: {line}", file=sys.stderr)
+    with suppress(OSError, CouldNotFindOut):  # nobody can be told
+        show("\n".join(f"opslib: {line}" for line in lines), file=sys.stderr)
     if "--json" in arguments:
         show(json.dumps({"error": {"kind": kind, "problems": lines}, "exit_code": code}, ensure_ascii=False))
     return code

@@ -9,6 +9,7 @@ import click
 from opslib import __version__
 from opslib.cli.failures import report_failure
 from opslib.cli.lazy import LazyGroup
+from opslib.cli.showing import PLAINLY
 
 # verb -> (where its command is, what --help says); nothing is imported before a verb is called
 VERBS = {
@@ -65,5 +66,5 @@ def main() -> None:
     """The entry point of the command line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(line_buffering=True)
+            stream.reconfigure(line_buffering=True, errors=PLAINLY)
     sys.exit(call(sys.argv[1:]))

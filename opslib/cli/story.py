@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from opslib.cli.showing import visible
+from opslib.cli.showing import leave, visible
 
 # state -> symbol and style
 STATES = {
@@ -29,10 +29,18 @@ _INDENT = " " * 10
 
 
 class _Console(Console):
-    """A console whose reader may leave (`| head`) without ending the run."""
+    """A console whose reader may leave (`| head`), or whose disk may be full, without ending the run."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
+        leave(self.file)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich does; on_broken_pipe is called for a disk that is full, too."""
+        try:
+            super().print(*objects, **options)
+        except OSError:
+            self.on_broken_pipe()
 
 
 class Story:

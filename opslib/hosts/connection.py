@@ -19,7 +19,15 @@ from paramiko.ssh_exception import (
 )
 
 from opslib.domain.host import HostSettings
-from opslib.errors import BadParameter, HostKeyRefused, HostUnreachable, OpslibError, PrivilegeRefused, reason_of
+from opslib.errors import (
+    BadParameter,
+    CouldNotFindOut,
+    HostKeyRefused,
+    HostUnreachable,
+    OpslibError,
+    PrivilegeRefused,
+    reason_of,
+)
 
 CONNECT_TIMEOUT_S = 10
 KEEPALIVE_S = 15
@@ -56,14 +64,17 @@ def open_connection(settings: HostSettings) -> Connection:
     Raises HostKeyRefused, HostUnreachable, PrivilegeRefused (the login was refused), BadParameter (no identity file).
     """
     credentials = _credentials(settings)
-    connection = Connection(
-        settings.address,
-        user=settings.user,
-        port=settings.port,
-        connect_timeout=CONNECT_TIMEOUT_S,
-        connect_kwargs=credentials,
-        gateway=_jump_hosts(settings, credentials),
-    )
+    try:
+        connection = Connection(
+            settings.address,
+            user=settings.user,
+            port=settings.port,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            connect_kwargs=credentials,
+            gateway=_jump_hosts(settings, credentials),
+        )
+    except OSError as error:  # fabric looks for its own files in the home directory
+        raise CouldNotFindOut(f"{error.filename} can't be read: {reason_of(error)}", hint="see $HOME") from error
     for hop in reversed(_hops(connection)):  # one after the other, so that the one that fails is known
         _trust_only_known_keys(hop, settings)
         try:

@@ -12,9 +12,17 @@ _PACKAGES = ("papermill", "ipykernel", "jupyterlab", "fabric", "paramiko")
 STARTED_BY = "OPSLIB_STARTED_BY"  # variable: the task of an engine (Prefect, Airflow) that began this run, in one line
 
 
+def login_name() -> str:
+    """Who runs this; a container's user need not be in passwd(5)."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return f"uid-{os.getuid()}"
+
+
 def operator() -> str:
     """The login, who became it by sudo(8) where somebody did, and the engine's task where one began the run."""
-    user, by, task = getpass.getuser(), os.environ.get("SUDO_USER", ""), os.environ.get(STARTED_BY, "")
+    user, by, task = login_name(), os.environ.get("SUDO_USER", ""), os.environ.get(STARTED_BY, "")
     user = f"{user} (sudo by {by})" if by and by != user else user
     return f"{user} (by {' '.join(task.split())})" if task else user
 

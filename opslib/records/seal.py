@@ -1,6 +1,5 @@
 """Seals a record folder when its run has ended, and says later whether, by whom, and what was altered since."""
 
-import getpass
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from opslib.domain.seal import (
 from opslib.domain.states import State, Value
 from opslib.errors import CouldNotFindOut, UnknownName, reason_of
 from opslib.records.folder import atomic_write
+from opslib.records.operator import login_name
 from opslib.records.signing import PublicKey, Signature, check_signature, own_agent_keys, sign, signing_key
 
 NOT_SEALED = "not sealed: its run has not come to an end, or an older opslib made it"
@@ -68,7 +68,7 @@ def _signed(path: Path, key: PublicKey | str) -> tuple[Seal, bytes]:
         datetime.now(UTC),
         _notebook(path) or {},
         list(_files(path)),
-        sealed_by=f"{getpass.getuser()}@{socket.gethostname()}",
+        sealed_by=f"{login_name()}@{socket.gethostname()}",
     )
     if isinstance(key, str):
         return make(why_unsigned=key), b""

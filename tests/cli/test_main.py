@@ -1,6 +1,9 @@
 """The command line as a whole: starts at once, offers the nearest name, one clear line and the right exit code."""
 
+import io
 import json
+import os
+import pwd
 import subprocess
 import sys
 
@@ -8,8 +11,10 @@ import pytest
 
 from opslib import __version__
 from opslib.cli import main
+from opslib.cli.acting import tell
 from opslib.cli.main import VERBS, call
 from opslib.errors import CouldNotFindOut, HostKeyRefused
+from opslib.records.operator import login_name
 
 HEAVY = ("pandas", "fabric", "paramiko", "papermill", "nbconvert", "pydantic", "numpy", "rich", "yaml", "asyncssh")
 
@@ -40,7 +45,7 @@ def test_version(capsys):
     ("arguments", "sentence"),
     [
         (["rnu"], "no command 'rnu'; did you mean run?"),
-        (["frobnicate"], "no command 'frobnicate'; known: run, schedule, rehearse"),
+        (["frobnicate"], "no command 'frobnicate'; known: run, rollout, schedule"),
         (["runs", "list"], "`opslib runs` alone lists them"),
         (["runs", "--runs-dir", "/no/such/place"], "'/no/such/place' does not exist"),
         (["run"], "Missing argument 'RUNBOOK'"),
@@ -94,3 +99,46 @@ def test_output_that_nobody_reads(runbooks):
     command = f"{sys.executable} -m opslib.cli hosts | true"
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert result.stderr == ""
+
+
+def shell(words, **environment):
+    """A command line by the shell, with its streams as the words redirect them."""
+    argv = ["bash", "-c", words.replace("opslib", f"{sys.executable} -m opslib.cli")]
+    return subprocess.run(argv, capture_output=True, env={**os.environ, **environment}, check=False)
+
+
+def test_output_that_a_full_disk_takes_no_more():
+    """One line says so, with exit code 3; where nobody can be told at all the exit code stands alone."""
+    done = shell("opslib hosts --json > /dev/full")
+    assert (done.returncode, done.stderr) == (
+        3,
+        b"opslib: the output can't be written: No space left on device\n",
+    )
+    assert shell("opslib no-such-verb > /dev/full 2>&1").returncode == 4
+
+
+def test_terminal_that_knows_few_signs(tmp_path):
+    """Signs that its character set lacks are shown in plain ones; JSON stays JSON, with the same meaning."""
+    (tmp_path / "hosts.toml").write_text('[hosts.a]\naddress = "127.0.0.1"\nuser = "käse"\n', "utf-8")
+    known = {"OPSLIB_HOSTS": str(tmp_path / "hosts.toml"), "PYTHONIOENCODING": "ascii"}
+    done = shell("opslib hosts --json", **known)
+    assert (done.returncode, "käse" in json.dumps(json.loads(done.stdout), ensure_ascii=False)) == (0, True), done
+    assert shell("opslib runs show no-such-✓", **known).returncode == 4
+
+
+def test_a_change_goes_on_where_nobody_reads(monkeypatch):
+    """Progress is told on standard error; a reader that has left, or a full disk, ends no change in its middle."""
+    for trouble in (BrokenPipeError(), OSError(28, "No space left on device")):
+
+        class Lost(io.StringIO):
+            def write(self, _text, trouble=trouble):
+                raise trouble
+
+        monkeypatch.setattr("sys.stderr", Lost())
+        tell("install /etc/systemd/system/vllm-a.service")
+
+
+def test_a_user_whom_nobody_knows(monkeypatch):
+    """A container's user need not be in passwd(5): it goes by its number."""
+    monkeypatch.setattr("getpass.getuser", lambda: pwd.getpwuid(4294967290).pw_name)
+    assert login_name() == f"uid-{os.getuid()}"
