@@ -45,6 +45,9 @@ def run_command(
     """Measure UNIT on HOST (from the host itself, with `50-benchmark`), or the endpoint at a URL (from here).
 
     The record holds the figures as JSON, CSV and in the form of `vllm bench serve --save-result`.
+
+    Exit code 0: measured; 1: with errors, or worse than the last good run; 2: it does not serve; 3: could not find
+    out; 4: refused.
     """
     endpoint = {name: given.pop(name) for name in ("model", "ca_file", "api_key")}
     chosen = {name: value for name, value in given.items() if value is not None}

@@ -27,7 +27,10 @@ _release_option = click.option(
 @yes_option
 @json_option
 def start_command(host: str, unit: str, ready_s: float, *, is_yes: bool, as_json: bool) -> int:
-    """Start UNIT on HOST and wait until it answers; a start limit that was hit is cleared by a step of its own."""
+    """Start UNIT on HOST and wait until it answers; a start limit that was hit is cleared by a step of its own.
+
+    Exit code 0: it answers; 2: it failed, or did not answer in time; 3: could not find out; 4: refused.
+    """
     return _act(
         host,
         unit,
@@ -45,7 +48,10 @@ def start_command(host: str, unit: str, ready_s: float, *, is_yes: bool, as_json
 @yes_option
 @json_option
 def restart_command(host: str, unit: str, ready_s: float, *, is_yes: bool, as_json: bool) -> int:
-    """Restart UNIT on HOST; done when the answering process is of the new invocation and has the unit's own flags."""
+    """Restart UNIT on HOST; done when the answering process is of the new invocation and has the unit's own flags.
+
+    Exit code 0: it answers; 2: it failed, or did not answer in time; 3: could not find out; 4: refused.
+    """
     return _act(
         host,
         unit,
@@ -63,7 +69,10 @@ def restart_command(host: str, unit: str, ready_s: float, *, is_yes: bool, as_js
 @yes_option
 @json_option
 def stop_command(host: str, unit: str, release_s: float, *, is_yes: bool, as_json: bool) -> int:
-    """Stop UNIT on HOST; done when its GPU memory is really released."""
+    """Stop UNIT on HOST; done when its GPU memory is really released.
+
+    Exit code 0: stopped and released; 2: it still runs, or holds memory; 3: could not find out; 4: refused.
+    """
     return _act(
         host,
         unit,

@@ -27,7 +27,10 @@ from opslib.workflow.facts import gather_unit_status, journal_sudo, unknown_unit
 def logs_command(
     host: str, unit: str, lines: int, since: str, *, is_followed: bool, is_current: bool, as_json: bool
 ) -> int:
-    """Show the journal of UNIT on HOST, its secrets redacted; times in UTC."""
+    """Show the journal of UNIT on HOST, its secrets redacted; times in UTC.
+
+    Exit code 0, whatever it says; 3: it could not be read; 4: there is no such host or unit.
+    """
     if is_followed and as_json:
         raise BadParameter("--follow never ends: it has no --json")
     moment = parse_moment(since, datetime.now(UTC))

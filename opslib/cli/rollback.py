@@ -47,6 +47,7 @@ def rollback_command(
     """Bring UNIT on HOST back to the last deploy that served (unit, environment, model), and start it.
 
     Which one that is, records and the host's own journal tell. The evidence of what is wrong now is saved before.
+    Exit code 0: it serves again; 2: it does not; 3: could not find out; 4: refused, nothing was changed.
     """
     place = runs_dir or default_runs_dir()
     with bound(host) as opened:

@@ -1,5 +1,6 @@
 """A memory plan as one JSON document, and as lines for a terminal."""
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ PARTS = (
     "kv_cache",
     "headroom",
 )
+_WIDTH = 100  # of a line for a terminal
 _OF_THE_GPU = ("total", "budget", "headroom")  # unknown where the GPU's size is
 
 
@@ -76,7 +78,10 @@ def plan_lines(plan: MemoryPlan, remedies: Sequence[Remedy] = ()) -> Iterator[st
     yield f"{'GiB per GPU':<26}{'low':>9}{'expected':>10}{'high':>9}  where it comes from"
     for term in plan.terms:
         sizes = [f"{size / GIB:.2f}" for size in (term.low_bytes, term.expected_bytes, term.high_bytes)]
-        yield f"{term.name:<26}{sizes[0]:>9}{sizes[1]:>10}{sizes[2]:>9}  {term.source}"
+        head = f"{term.name:<26}{sizes[0]:>9}{sizes[1]:>10}{sizes[2]:>9}  "
+        yield from textwrap.wrap(
+            term.source, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+        ) or [head.rstrip()]
     if plan.kv_cache_tokens is not None and plan.max_concurrency is not None:
         yield (
             f"KV cache: {plan.kv_cache_tokens:,} tokens, {plan.max_concurrency:.2f} requests of "

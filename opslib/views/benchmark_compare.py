@@ -5,7 +5,7 @@ from opslib.views.panels import answer_panel
 from opslib.views.shown import Shown
 from opslib.views.tables import Row
 
-COLUMNS = ("level", "figure", "last good", "now", "change for the worse", "99 % interval", "verdict")
+COLUMNS = ("level", "figure", "last good", "now", "worse by", "99 % interval", "verdict")
 
 
 def comparison_panel(host: str, comparison: Comparison) -> Shown:

@@ -21,12 +21,19 @@ def record_panel(record: RunRecord, *, name: str, files: Sequence[str] = (), wid
     reason = record.outcome.reason if record.outcome else f"{record.status}, no outcome yet"
     facts = [(what, text) for what, text in (*_facts(record), ("record", name), ("files", ", ".join(files))) if text]
     lines = textwrap.wrap(f"{state_text(state)}  {record.runbook}: {reason}", width, break_on_hyphens=False)
-    lines += ["", *(f"{what:<9} {text}" for what, text in facts)]
+    lines += ["", *(line for what, text in facts for line in _fact_lines(what, text, width))]
     if record.sections:
         lines += ["", text_table([_row(section, width - _BESIDES) for section in record.sections], COLUMNS)]
     html = headline(state, reason, host=record.host) + "".join(note(f"{what}: {text}") for what, text in facts)
     rows = [_row(section, _LONGEST) for section in record.sections]
     return Shown(html + (table(rows, COLUMNS) if rows else ""), "\n".join(lines))
+
+
+def _fact_lines(what: str, text: str, width: int) -> list[str]:
+    """A fact beside its name; a path is never broken."""
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    wrapper.initial_indent, wrapper.subsequent_indent = f"{what:<9} ", " " * 10
+    return wrapper.wrap(text)
 
 
 def _row(section: SectionRecord, longest: int) -> tuple[object, ...]:
