@@ -2,11 +2,17 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from opslib.cli.main import call
 from opslib.domain.host import HostSettings
+from opslib.domain.rollout import HostStep
+from opslib.records.rollout import RolloutFolder
+from opslib.records.tail import EventTail
 from opslib.rehearsal.fleet import RehearsalFleet
 from opslib.workflow import lifecycle
 from opslib.workflow.install import read_unit_text
@@ -92,3 +98,43 @@ def rollout(capsys, *words: str) -> dict:
 def steps(told: dict) -> dict[str, str]:
     """Where each host stands at the end."""
     return {host["host"]: host["step"] for host in told["hosts"]}
+
+
+class Command:
+    """One `opslib rollout` in a process of its own, watched through its folder."""
+
+    def __init__(self, runs_dir, *words):
+        self.runs_dir = runs_dir
+        command = [sys.executable, "-m", "opslib.cli", "rollout", *words, "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ)
+
+    def wait_for(self, alias, section):
+        """Come back when the run on this host has begun a section; False where the rollout has ended before."""
+        tail, record = None, ""
+        while self.process.poll() is None:
+            time.sleep(0.1)
+            folders = sorted(self.runs_dir.glob("*-rollout-*/state.jsonl"))
+            if not folders:
+                continue
+            progress = RolloutFolder.open(self.runs_dir, str(folders[-1].parent)).state().host(alias)
+            if progress.step is not HostStep.RUNNING or not progress.record:
+                continue
+            if progress.record != record:
+                record = progress.record
+                tail = EventTail(self.runs_dir / record)
+            if any(event.get("section") == section for event in tail.read()):
+                return True
+        return False
+
+    def end(self):
+        """Its JSON document."""
+        return json.loads(self.process.communicate(timeout=600)[0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_how):
+        """Whatever has happened, nothing is left running."""
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(90)

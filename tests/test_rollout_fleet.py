@@ -6,7 +6,18 @@ from opslib.rehearsal.fleet import start_fleet
 from opslib.workflow.lock import hold_lock
 from tests.app.rollout_worlds import ANA
 from tests.conftest import opened
-from tests.fleets import UNIT, bring_shard, light_words, lose_shard, prepare, rollout, serving, steps, unit_texts
+from tests.fleets import (
+    UNIT,
+    Command,
+    bring_shard,
+    light_words,
+    lose_shard,
+    prepare,
+    rollout,
+    serving,
+    steps,
+    unit_texts,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +94,30 @@ def test_eight_hosts_and_a_fault_on_the_fifth(monkeypatch, capsys):
         assert all(len(host["records"]) == (2 if host["host"] == "practice-5" else 1) for host in told["hosts"])
 
         told = rollout(capsys, "--undo", told["rollout"])
+        assert (told["exit_code"], set(steps(told).values())) == (0, {"undone"}), told
+        assert unit_texts(settings) == before
+        assert set(serving(settings).values()) == {True}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_killed_rollout_goes_on_where_it_was(monkeypatch, capsys, runs):
+    """Killed in the middle of a host's run: the run comes to its own end, resume counts it and does nothing twice."""
+    with start_fleet(3) as fleet:
+        prepare(fleet, monkeypatch, serving=[1, 2, 3])
+        settings = [host.settings for host in fleet.hosts]
+        before = unit_texts(settings)
+        with Command(runs, "deploy", "--hosts", "practice", "--wave", "1", *light_words()) as command:
+            assert command.wait_for("practice-2", "install")
+            command.process.kill()
+            command.process.wait()
+        told = rollout(capsys, "--resume", "last")
+        assert (told["exit_code"], set(steps(told).values())) == (0, {"passed"}), told
+        assert [len(host["records"]) for host in told["hosts"]] == [1, 1, 1]
+        assert not set(before.values()) & set(unit_texts(settings).values())
+        assert rollout(capsys, "--resume", "last")["outcome"]["reason"] == "all 3 hosts passed"
+
+        told = rollout(capsys, "--undo", "last")
         assert (told["exit_code"], set(steps(told).values())) == (0, {"undone"}), told
         assert unit_texts(settings) == before
         assert set(serving(settings).values()) == {True}

@@ -1,20 +1,13 @@
 """A rollout over three real hosts, each in its own network namespace: one is cut off for a minute, one is rebooted."""
 
-import json
-import os
-import subprocess
-import sys
 import time
 from contextlib import ExitStack
 
 import pytest
 
-from opslib.domain.rollout import HostStep
-from opslib.records.rollout import RolloutFolder
-from opslib.records.tail import EventTail
 from opslib.rehearsal.fleet import inventory_text
 from tests.conftest import not_here
-from tests.fleets import light_words, rollout, serve_old, serving, steps, unit_texts
+from tests.fleets import Command, light_words, rollout, serve_old, serving, steps, unit_texts
 from tests.rig.debian import RigUnavailable, debian_host, install_standin
 from tests.workflow.test_lifecycle_hosts import hurry
 
@@ -45,37 +38,6 @@ def machines(tmp_path, monkeypatch):
         yield found, settings
 
 
-class Command:
-    """One `opslib rollout` in a process of its own, watched through its folder."""
-
-    def __init__(self, runs_dir, *words):
-        self.runs_dir = runs_dir
-        command = [sys.executable, "-m", "opslib.cli", "rollout", *words, "--json"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ)
-
-    def wait_for(self, alias, section):
-        """Come back when the run on this host has begun a section; False where the rollout has ended before."""
-        tail, record = None, ""
-        while self.process.poll() is None:
-            time.sleep(0.1)
-            folders = sorted(self.runs_dir.glob("*-rollout-*/state.jsonl"))
-            if not folders:
-                continue
-            progress = RolloutFolder.open(self.runs_dir, str(folders[-1].parent)).state().host(alias)
-            if progress.step is not HostStep.RUNNING or not progress.record:
-                continue
-            if progress.record != record:
-                record = progress.record
-                tail = EventTail(self.runs_dir / record)
-            if any(event.get("section") == section for event in tail.read()):
-                return True
-        return False
-
-    def end(self):
-        """Its JSON document."""
-        return json.loads(self.process.communicate(timeout=600)[0])
-
-
 def test_a_host_that_is_cut_off_and_one_that_is_rebooted(machines, tmp_path, capsys):
     """What a lost host came to is asked, not assumed; resume finishes, and undo restores all three by unit texts."""
     debians, settings = machines
@@ -83,19 +45,23 @@ def test_a_host_that_is_cut_off_and_one_that_is_rebooted(machines, tmp_path, cap
     before = unit_texts(settings)
     assert set(serving(settings).values()) == {True}
 
-    command = Command(runs_dir, "deploy", "--hosts", "prod", "--wave", "1", "--pause", "0", "--yes", *light_words())
-    assert command.wait_for("gpu-2", "launch")
-    with debians[1].network_cut():
-        time.sleep(CUT_S)
-    if not command.wait_for("gpu-3", "launch"):  # its run did not outlast the minute
+    words = ["--wave", "1", "--pause", "0", "--yes", "-p", "ready_timeout_s=90", *light_words()]
+    with Command(runs_dir, "deploy", "--hosts", "prod", *words) as command:
+        assert command.wait_for("gpu-2", "launch")
+        with debians[1].network_cut():
+            time.sleep(CUT_S)
+        is_reached = command.wait_for("gpu-3", "launch")
+        if is_reached:  # its run has outlasted the minute
+            debians[2].restart(is_orderly=False)
         told = command.end()
+    if not is_reached:
         print("cut off:", told["exit_code"], told["outcome"])
         assert (told["exit_code"], steps(told)["gpu-2"], told["untouched"]) == (3, "unknown", ["gpu-3"]), told
         assert unit_texts(settings[2:]) == {"gpu-3": before["gpu-3"]}
-        command = Command(runs_dir, "--resume", told["rollout"])
-        assert command.wait_for("gpu-3", "launch")
-    debians[2].restart(is_orderly=False)
-    told = command.end()
+        with Command(runs_dir, "--resume", told["rollout"]) as command:
+            assert command.wait_for("gpu-3", "launch")
+            debians[2].restart(is_orderly=False)
+            told = command.end()
     print("rebooted:", told["exit_code"], told["outcome"])
     assert {steps(told)[alias] for alias in ALIASES[:2]} == {"passed"}
     assert steps(told)["gpu-3"] in ("failed", "unknown"), told

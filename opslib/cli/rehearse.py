@@ -19,12 +19,13 @@ from opslib.rehearsal.fleet import MOST_HOSTS
 from opslib.rehearsal.scenarios import load_scenario
 
 RUNBOOK = "90-deploy"
+_COUNT = click.IntRange(1, MOST_HOSTS)
 
 
 @click.command("rehearse")
 @click.option("--scenario", help="What goes wrong [sampler-oom; with --hosts healthy].")
 @click.option("--list", "is_list", is_flag=True, help="List the scenarios and how the deploy comes out.")
-@click.option("--hosts", "n_hosts", type=click.IntRange(1, MOST_HOSTS), help="Rehearse a rollout over so many hosts.")
+@click.option("--hosts", "n_hosts", type=_COUNT, metavar="N", help="Rehearse a rollout over N practice hosts.")
 @click.option("--scenario-on", "scenario_on", multiple=True, metavar="N=SCENARIO", help="What goes wrong on host N.")
 @click.option("--serve", "is_serve", is_flag=True, help="Only keep the hosts there, for commands in another terminal.")
 @care_options

@@ -26,7 +26,7 @@ from opslib.records.rollout import Asked, RolloutFolder
 
 @click.command("rollout")
 @click.argument("runbook", default="")
-@click.argument("more_hosts", nargs=-1)
+@click.argument("more_hosts", nargs=-1, metavar="[HOST]...")
 @click.option("--hosts", multiple=True, metavar="LABEL|ALIAS...", help="Hosts by alias or label of hosts.toml; all.")
 @click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
 @click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter; may be repeated.")

@@ -8,20 +8,15 @@ import click
 from opslib.app.rollout_planning import Care
 from opslib.domain.schedule import parse_span
 
+_ANY, _SOME = click.IntRange(0), click.IntRange(1, 64)
 _CARE = (
-    click.option("--canary", type=click.IntRange(0), default=1, show_default=True, help="Hosts that go first, alone."),
-    click.option("--wave", default="25%", show_default=True, help="Hosts at a time after that: a number or a share."),
-    click.option(
-        "--max-failures", type=click.IntRange(0), default=0, show_default=True, help="Failed hosts that don't stop it."
-    ),
+    click.option("--canary", type=_ANY, default=1, metavar="N", help="Hosts that go first, alone [1]."),
+    click.option("--wave", default="25%", metavar="N|N%", help="Hosts at a time after that [25%]."),
+    click.option("--max-failures", type=_ANY, default=0, metavar="N", help="Failures that don't stop it [0]."),
     click.option("--pause", metavar="SPAN", help="Between two waves [5m; on practice hosts 0]."),
-    click.option(
-        "--min-serving", type=click.IntRange(0), default=0, show_default=True, help="Units that serve all the while."
-    ),
-    click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="Runs at once."),
-    click.option(
-        "--drain", default="5m", show_default=True, metavar="SPAN", help="Time of a unit to work off its requests."
-    ),
+    click.option("--min-serving", type=_ANY, default=0, metavar="N", help="Units that serve all the while [0]."),
+    click.option("--workers", type=_SOME, default=4, metavar="N", help="Runs at once [4]."),
+    click.option("--drain", default="5m", metavar="SPAN", help="Time of a unit to work off its requests [5m]."),
     click.option("--force-drain", is_flag=True, help="After that stop it all the same."),
 )
 
