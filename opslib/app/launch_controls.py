@@ -116,7 +116,8 @@ class LaunchControls:
     async def _ask_stop(self, stop_button: Any) -> None:
         from ipywidgets import Button  # noqa: PLC0415 - only where somebody looks
 
-        def settle(is_meant: bool) -> None:
+        def settle(pressed: Any) -> None:
+            is_meant = pressed.description == _STOP_IT
             self._asked = []
             self._fill_row(*self._chosen)
             stop_button.disabled = is_meant
@@ -127,10 +128,9 @@ class LaunchControls:
                 self._say("Stop unit: not meant, the unit goes on.")
 
         await self._do("Stop unit would", self._stop_words)
-        answers = ((_STOP_IT, "danger", True), (_LET_IT, "", False))
-        for name, style, is_meant in answers:
+        for name, style in ((_STOP_IT, "danger"), (_LET_IT, "")):
             button = Button(description=name, button_style=style)
-            button.on_click(self._on_loop(lambda _, meant=is_meant: settle(meant), button))
+            button.on_click(self._on_loop(settle, button))
             self._asked.append(button)
         self._fill_row(*self._chosen)
 

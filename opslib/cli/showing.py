@@ -7,7 +7,7 @@ import re
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TextIO
+from typing import IO
 
 from opslib.errors import CouldNotFindOut, reason_of
 
@@ -27,7 +27,7 @@ def visible(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def show(text: str = "", *, end: str = "\n", file: TextIO | None = None) -> None:
+def show(text: str = "", *, end: str = "\n", file: IO[str] | None = None) -> None:
     """Print a text of several lines or a JSON document, on standard output unless another file is given."""
     stream = file or sys.stdout
     try:

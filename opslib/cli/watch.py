@@ -28,6 +28,7 @@ from opslib.records.find import find_record
 _EXIT = {LaunchState.READY: State.OK, LaunchState.STALLED: State.WARNING, LaunchState.STARTING: State.WARNING}
 _BAD = {LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT}
 _FRAMES_PER_S = 4
+_AT_ONCE = frozenset({"exit", "crash", "state"})  # no frame is waited for
 
 
 @click.command("watch")
@@ -61,7 +62,8 @@ def watch_command(
     if replay is not None and not replay.exists():
         replay = find_record(default_runs_dir(), str(replay))
     as_json = bool(options.pop("as_json"))
-    console = Console(stderr=as_json, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = Console(stderr=as_json, highlight=False, markup=False, emoji=False)
+    console.soft_wrap = not console.is_terminal  # what is piped on keeps its lines whole
     title = str(replay) if replay else f"{host} {unit}"
     try:
         screen = WatchScreen(title, level=options.pop("level"), search=options.pop("search"))
@@ -124,11 +126,12 @@ def _updates(
 
 def _tell(console: Console, screen: WatchScreen, updates: Iterator[LaunchUpdate], *, is_live: bool) -> None:
     """Draw the picture where there is a terminal; elsewhere a line for each change, and the journal."""
-    live = Live(screen, console=console, refresh_per_second=_FRAMES_PER_S) if is_live else nullcontext()
     try:
-        with live:
+        with Live(screen, console=console, refresh_per_second=_FRAMES_PER_S) if is_live else nullcontext() as live:
             for update in updates:
                 line = screen.take(update)
+                if live and any(change.what in _AT_ONCE for change in update.changes):
+                    live.refresh()
                 if not is_live:
                     _print_changes(console, update, line)
     except KeyboardInterrupt:
@@ -144,7 +147,7 @@ def _print_changes(console: Console, update: LaunchUpdate, line: str) -> None:
     if line and console.is_terminal:
         console.print(f"{at}│ {line}", style="dim")
     elif line:  # there may be thousands in a second
-        print(f"{at}│ {line}", file=console.file)
+        show(f"{at}│ {line}", file=console.file)
     for change in update.changes:
         if change.text and change.what != "invocation":
             console.print(f"{at}{change.what:<10}  {change.text}")

@@ -4,7 +4,7 @@ import re
 from collections import deque
 from datetime import datetime
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -25,7 +25,10 @@ STATE_STYLES = {
     LaunchState.UNREACHABLE: "bold magenta",
     LaunchState.ABORTED: "bold magenta",
 }
-_BAR_CELLS = 24
+_BAR_CELLS = 16
+_LEAST_LINES = 4  # of the journal, before phases shrink
+_LEAST_WIDTH = 72  # for bars
+_NO_LIMIT = 1000
 _GIB = 2**30
 
 
@@ -53,17 +56,23 @@ class WatchScreen:
             return ""
         return visible(text)
 
-    def __rich__(self) -> RenderableType:
-        """The whole picture."""
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The whole picture; on a terminal no higher than that: phases that are over shrink first, then the journal."""
         status = self.status
         if status is None:
-            return Text(f"{self._title}: connecting …", "dim")
-        parts: list[RenderableType] = [headline(self._title, status), _signals(status), _phases(status)]
-        parts += [Text(f"! {visible(note)}", "yellow") for note in status.notes]
+            yield Text(f"{self._title}: connecting …", "dim")
+            return
+        top: list[RenderableType] = [headline(self._title, status), _signals(status)]
+        bottom = [Text(f"! {visible(note)}", "yellow") for note in status.notes]
         if status.slow_words:
-            parts.append(Text(visible(status.slow_words), "yellow"))
-        parts += [Text(f"│ {line}", "dim", no_wrap=True, overflow="ellipsis") for line in self._journal]
-        return Group(*parts)
+            bottom.append(Text(visible(status.slow_words), "yellow"))
+        lines = [Text(f"│ {line}", "dim", no_wrap=True, overflow="ellipsis") for line in self._journal]
+        room = console.size.height - 1 if console.is_terminal else _NO_LIMIT
+        room -= len(console.render_lines(Group(*top, *bottom), options, pad=False))
+        has_bars = options.max_width >= _LEAST_WIDTH
+        phases = _phases(status, at_most=room - min(len(lines), _LEAST_LINES), has_bars=has_bars)
+        room -= phases.row_count
+        yield from (*top, phases, *bottom, *lines[-max(room, 1) :])
 
 
 def headline(title: str, status: LaunchStatus) -> Text:
@@ -86,11 +95,9 @@ def _signals(status: LaunchStatus) -> Table:
         ("answer", answer_words(status.answer)),
         ("moves", status.movement.words),
     ]
-    rows += [
-        (f"GPU {gpu.index}", f"{gpu.memory_used_bytes / _GIB:.1f} of {gpu.memory_total_bytes / _GIB:.1f} GiB")
-        for gpu in status.gpus
-        if gpu.memory_used_bytes
-    ]
+    if used := [gpu for gpu in status.gpus if gpu.memory_used_bytes]:
+        held = ", ".join(f"{gpu.index}: {gpu.memory_used_bytes / _GIB:.1f}" for gpu in used)
+        rows.append(("GPUs", f"{held} of {used[0].memory_total_bytes / _GIB:.1f} GiB"))
     table = Table.grid(padding=(0, 2))
     for name, value in rows:
         if value:
@@ -98,15 +105,21 @@ def _signals(status: LaunchStatus) -> Table:
     return table
 
 
-def _phases(status: LaunchStatus) -> Table:
+def _phases(status: LaunchStatus, *, at_most: int, has_bars: bool) -> Table:
+    """One row for each phase; where there is no room for all, the first ones share one."""
     table = Table.grid(padding=(0, 2))
-    for span in status.phases:
-        table.add_row(*_phase_row(span, status.at, is_last=span is status.phases[-1]))
+    n_folded = max(0, len(status.phases) - max(at_most, 1) + 1) if len(status.phases) > at_most else 0
+    if folded := status.phases[: min(n_folded, len(status.phases) - 1)]:
+        duration_s = sum(span.duration_s(status.at) for span in folded)
+        seconds = Text(f"{duration_s:.1f} s", justify="right")
+        table.add_row(Text("✓", "green"), Text(f"{len(folded)} phases", no_wrap=True), seconds, Text(), Text())
+    for span in status.phases[len(folded) :]:
+        table.add_row(*_phase_row(span, status.at, is_last=span is status.phases[-1], has_bar=has_bars))
     return table
 
 
-def _phase_row(span: PhaseSpan, now: datetime, *, is_last: bool) -> tuple[Text, ...]:
-    percent = span.percent
+def _phase_row(span: PhaseSpan, now: datetime, *, is_last: bool, has_bar: bool) -> tuple[Text, ...]:
+    percent = span.percent if has_bar else None
     filled = "" if percent is None else "█" * (percent * _BAR_CELLS // 100)
     bar = Text(filled.ljust(_BAR_CELLS, "·") if percent is not None else "", "cyan")
     steps = f"{span.n}/{span.total}" if span.total else ""
@@ -114,8 +127,8 @@ def _phase_row(span: PhaseSpan, now: datetime, *, is_last: bool) -> tuple[Text, 
     is_done = span.ended_at is not None or not is_last
     return (
         Text("✓" if is_done else "▸", "green" if is_done else "cyan"),
-        Text(span.title),
+        Text(span.title, no_wrap=True, overflow="ellipsis"),
         Text(f"{span.duration_s(now):.1f} s", justify="right"),
         bar,
-        Text(steps + rate, "dim"),
+        Text(steps + rate, "dim", no_wrap=True),
     )

@@ -91,7 +91,7 @@ def unit_sign(unit: UnitStatus, *, known: str, n_restarts: int | None, is_stop_a
         (
             "inactive",
             unit.active_state == "inactive" and bool(known),
-            f"the unit is inactive: {unit.exit_words or 'it ended'}",
+            f"the unit is inactive: {'it was stopped on request' if is_stop_asked else unit.exit_words or 'it ended'}",
         ),
     )
     return next((Sign(kind=kind, text=text) for kind, holds, text in table if holds), Sign(kind="runs", text=""))

@@ -187,6 +187,59 @@ def test_launch_is_watched_with_buttons_and_outlives_its_kernel(lab, open_notebo
     assert drawn[: len(seen)] == seen
 
 
+def seen_in(output):
+    """The rows of what was seen, of the last panel."""
+    return output.locator("table", has_text="what was seen").last.locator("tbody tr").all_inner_texts()
+
+
+@pytest.mark.slow
+def test_stop_unit_is_shown_confirmed_and_done(open_notebook):
+    """*Stop unit* says what it would do, does nothing until it is confirmed, and then acts within a second."""
+    book = open_notebook("notebooks/30-launch.ipynb")
+    begin_slow_launch(book)
+    watch_until_loading(book)
+    press(book, "Stop unit", "Stop unit would: on rehearsal:slow-load stop vllm-minimax.service (`systemctl stop")
+    press(book, "No, let it run", "not meant, the unit goes on")
+    expect(book.outputs(LAUNCH)).to_contain_text("loading weights")
+    press(book, "Stop unit", "then ask until its GPU memory is released.")
+    book.button(LAUNCH, "Yes, stop it now").click()
+    expect(book.outputs(LAUNCH)).to_contain_text("stopping", timeout=1_000)
+    book.wait(LAUNCH, 30)
+    expect(book.outputs(LAUNCH)).to_contain_text("Stop unit: vllm-minimax.service stop: inactive (dead); GPU memory: released")
+    expect(book.outputs(LAUNCH)).to_contain_text("the unit is inactive: it was stopped on request")
+    expect(book.outputs(LAUNCH)).not_to_contain_text("crashed")
+
+
+@pytest.mark.slow
+def test_a_launch_goes_on_without_its_tab(lab, open_notebook):
+    """The tab is closed while the cell waits: the kernel watches on, and what is drawn later is the same and more."""
+    book = open_notebook("notebooks/30-launch.ipynb")
+    begin_slow_launch(book)
+    watch_until_loading(book)
+    record = max(lab.root.glob("runs/*-30-launch"))
+    seen = seen_in(book.outputs(LAUNCH))
+    book.page.close()
+    events = record / "watch-launch.jsonl"
+    size = events.stat().st_size
+    time.sleep(3)
+    assert events.stat().st_size > size
+    review = open_notebook("notebooks/60-review-runs.ipynb")
+    for source in ('host = ""', "begin_run(", "show_launch(run)"):
+        review.run(source)
+    drawn = seen_in(review.outputs("show_launch(run)"))
+    assert drawn[: len(seen)] == seen
+    expect(review.outputs("show_launch(run)").locator("[title^='crash seen']")).to_have_count(0)
+    again = open_notebook("notebooks/30-launch.ipynb")  # the same kernel: its session is found by the file's name
+    again.run("outcome(run)")
+    deadline = time.monotonic() + 120
+    while '"state": "ready"' not in (record / "record.json").read_text() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    review.run("show_launch(run)")
+    later = seen_in(review.outputs("show_launch(run)"))
+    assert later[: len(seen)] == seen
+    assert any("ready" in row for row in later)
+
+
 def test_index_opens_runbooks_and_records(deployed, open_notebook):
     """The index lists each runbook by its question, and leads to a record's page inside JupyterLab."""
     index = open_notebook("notebooks/index.ipynb")

@@ -128,7 +128,22 @@ def test_the_journal_is_filtered_by_level_and_search(record, options, shown):
     assert [word in text for word, text in zip(shown, filter(None, lines), strict=True)] == [True] * len(shown)
     console = Console(record=True, width=120)
     console.print(screen)
-    assert "GPU 0" in console.export_text()
+    assert "0: 57.0 of 95.0 GiB" in console.export_text()
+
+
+@pytest.mark.parametrize("height", [8, 12, 16])
+def test_the_picture_is_no_higher_than_the_terminal(record, height):
+    """On a small terminal phases that are over share a row, and the newest journal line is always seen."""
+    screen = WatchScreen("x")
+    for _, update in replay_watch(read_watch_file(record / "watch-launch.jsonl")):
+        screen.take(update)
+    console = Console(record=True, width=60, height=height, force_terminal=True)
+    console.print(screen)
+    shown = console.export_text().splitlines()
+    assert len(shown) < max(height, 10)
+    assert "slow" in shown[-1]
+    assert any("first answer given" in line for line in shown)
+    assert (" 3 phases" in " ".join(shown)) is (height < 16)
 
 
 @pytest.mark.parametrize(
