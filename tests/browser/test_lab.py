@@ -205,7 +205,9 @@ def test_stop_unit_is_shown_confirmed_and_done(open_notebook):
     book.button(LAUNCH, "Yes, stop it now").click()
     expect(book.outputs(LAUNCH)).to_contain_text("stopping", timeout=1_000)
     book.wait(LAUNCH, 30)
-    expect(book.outputs(LAUNCH)).to_contain_text("Stop unit: vllm-minimax.service stop: inactive (dead); GPU memory: released")
+    expect(book.outputs(LAUNCH)).to_contain_text(
+        "Stop unit: vllm-minimax.service stop: inactive (dead); GPU memory: released"
+    )
     expect(book.outputs(LAUNCH)).to_contain_text("the unit is inactive: it was stopped on request")
     expect(book.outputs(LAUNCH)).not_to_contain_text("crashed")
 
