@@ -93,7 +93,9 @@ def _run(rollout: Rollout, alias: str) -> tuple[HostStep, State, str]:
         said = refusal_in(worker.log) or f"its run ended with exit status {worker.exit_code} and left no record"
         is_refused = worker.exit_code == Refused.exit_code
         return (HostStep.FAILED, State.CRITICAL, said) if is_refused else (HostStep.UNKNOWN, State.UNKNOWN, said)
-    return judged(record)
+    step, state, text = judged(record)
+    said = refusal_in(worker.log) if step is HostStep.UNKNOWN else ""  # a full disk, of which no record can tell
+    return step, state, f"{text}: {said}" if said and said not in text else text
 
 
 def _follow(rollout: Rollout, alias: str, worker: Worker) -> Path | None:

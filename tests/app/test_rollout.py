@@ -90,6 +90,11 @@ class Played:
         folder.write_record(record)
         if what in ("pass", "break", "warn"):
             Played.world.deploy(self.alias, NEW)
+        if what == "full":
+            self.log.write_text(
+                f"{self.log.read_text()}opslib: record.json could not be written: No space left on device\n"
+            )
+            return
         if what == "hang":
             self.go.wait(20)
             folder.write_record(record.interrupted("interrupted by SIGTERM; nothing was changed", datetime.now(UTC)))
@@ -205,6 +210,15 @@ def test_a_refused_run_is_told_in_its_own_words(tmp_path):
     Played.plays = {"practice-1": "refuse"}
     end = go(tmp_path, planned())
     assert "practice-1 failed: prot: unknown parameter; nothing was changed" in end.outcome.reason
+
+
+def test_a_run_that_could_not_write_its_end_is_told(tmp_path):
+    """A run without an outcome is unknown, with what it said last: of a full disk no record can tell."""
+    Played.plays = {"practice-1": "full"}
+    end = go(tmp_path, planned())
+    assert (
+        "practice-1 unknown: its run came to no outcome: record.json could not be written: No sp" in end.outcome.reason
+    )
 
 
 def test_enough_units_serve_all_the_while(tmp_path, monkeypatch):
