@@ -152,7 +152,7 @@ def _bring_back(rollout: Rollout, host: Host) -> str:
         start_unit(host, unit)
         return "the unit of before is started again"
     report = lifecycle.start(host, unit, ready_s=_READY_S, tell=lambda _text: None)
-    return f"the unit of before {'serves again' if report.state is State.OK else f'does not: {report.summary}'}"
+    return f"the unit of before {'serves again' if report.state is State.OK else f'does not serve: {report.summary}'}"
 
 
 def reach(rollout: Rollout, alias: str) -> Host:
