@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from opslib.domain.drift_facts import Area, HostFacts, Key
 from opslib.domain.drift_remedies import Wanted, align
+from opslib.domain.redaction import redact
 from opslib.domain.states import State, Value
 
 # what a host has that lacks a name which others have
@@ -119,7 +120,7 @@ class _Row(Value):
         """A value in words; one that is secret, or a digest, is told by a letter."""
         is_plain = value in {_ABSENT, "none"} or (self.area not in _SECRET_AREAS and self.name not in _DIGESTS)
         if is_plain and not value.startswith("digest:"):
-            return _DIGEST.sub(r"[secret \1]", value)
+            return redact(_DIGEST.sub(r"[redacted:\1]", value))
         return f"value {chr(ord('A') + at)}" if at < 26 else f"value {at + 1}"
 
 

@@ -35,7 +35,7 @@ def main(arguments: Dict[str, Any]) -> int:
 def look(arguments: Dict[str, Any]) -> Dict[str, Any]:
     """Everything that is compared, as one JSON object."""
     who = identity()
-    own = [*arguments["own"], [socket.gethostname(), "{hostname}"]]
+    own = [*arguments["own"], [socket.gethostname(), "{hostname}"], *([each, "{address}"] for each in _addresses())]
     reader = Reader(arguments["salt"], arguments["secret"], own)
     jobs = {
         "gpus": lambda: ask(arguments["commands"]["gpus"], arguments["gpu_timeout_s"]),
@@ -57,6 +57,13 @@ def look(arguments: Dict[str, Any]) -> Dict[str, Any]:
         ],
         "units_problem": problem,
     }
+
+
+def _addresses() -> List[str]:
+    """The host's own IPv4 addresses, as the kernel's routes know them."""
+    routes = read_text("/proc/net/fib_trie")
+    found = set(re.findall(r"\|-- (\d+\.\d+\.\d+\.\d+)\n +/32 host LOCAL", routes))
+    return sorted(address for address in found if not address.startswith("127."))
 
 
 def _engine(program: str) -> Dict[str, Any]:

@@ -38,6 +38,18 @@ def test_aliases_are_checked_before_any_host_is_contacted(tmp_path, monkeypatch)
         chosen_aliases(("gpu-aa",))
     (tmp_path / "hosts.toml").write_text("")
     assert chosen_aliases(()) == ("rehearsal",)
+    (tmp_path / "hosts.toml").write_text("[hosts.broken")
+    assert chosen_aliases(("rehearsal",)) == ("rehearsal",)
+
+
+def test_a_label_stands_for_its_hosts(tmp_path, monkeypatch):
+    """All hosts that have it, in the inventory's order; a host of that name goes before it."""
+    entries = (("gpu-a", "h100"), ("gpu-b", "h100"), ("gpu-c", "l40s"), ("l40s", "x"))
+    text = "".join(f'[hosts.{alias}]\naddress = "192.0.2.1"\nlabels = ["{label}"]\n' for alias, label in entries)
+    (tmp_path / "hosts.toml").write_text(text)
+    monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
+    assert chosen_aliases(("h100",)) == ("gpu-a", "gpu-b")
+    assert chosen_aliases(("gpu-b", "h100", "l40s")) == ("gpu-b", "gpu-a", "l40s")
 
 
 def test_all_stands_for_every_host_of_the_inventory(tmp_path, monkeypatch):

@@ -120,7 +120,7 @@ def test_no_secret_and_no_digest_is_told():
     whole = report.model_dump_json() + drift_report(report).text + drift_report(report).html
     assert digest not in whole
     assert "0" * 40 not in whole
-    assert "[secret ababab]" in whole
+    assert "[redacted:ababab]" in whole
 
 
 def test_hosts_that_are_alike_are_said_to_be():

@@ -62,7 +62,7 @@ def install(machine, *, has_receipts):
     settings = machine.settings
     env_file = f"{settings.state_dir}/{UNIT}.env"
     machine.here(settings.state_dir).mkdir(parents=True, exist_ok=True)
-    machine.here(env_file).write_text(f'HF_TOKEN="{SECRET}"\n')
+    machine.here(env_file).write_text(f'HF_TOKEN="{SECRET}"\nVLLM_HOST_IP={settings.address}\n')
     text = render_vllm_unit(
         unit=UNIT, vllm=settings.vllm, model_path=f"{settings.models_dir}/{MODEL}", flags=FLAGS, gpus=[0, 1, 2, 3],
         environment_file=env_file,
@@ -215,3 +215,7 @@ def test_on_real_hosts_planted_differences_are_found(real):
     assert "no host has receipts" in first.notes[0]
     for names in REAL:
         check(real, *names)
+    blind = [*real[:2], Machine(real[2].settings.model_copy(update={"user": "nosudo"}), real[2].here, real[2].sh)]
+    report = look(blind)  # a login that may not read the process's variables, nor the environment file
+    assert (report.drifts, report.state.exit_code) == ((), 3)
+    assert {(each.host, each.name) for each in report.unknown} >= {("h3", "variables")}
