@@ -149,7 +149,13 @@ def _run(host: str, command: list[str], task: str, tell: Tell) -> HostEnd:
     environment = {**os.environ, STARTED_BY: task}
     with tempfile.TemporaryFile() as document:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=document, stderr=subprocess.PIPE, text=True, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=document,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,  # an engine signals its whole group; a second signal would end the run out of order
         )
         try:
             _hand_on(process.stderr, tell)

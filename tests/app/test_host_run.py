@@ -29,9 +29,9 @@ print("record  /runs/x", file=sys.stderr)
 print(json.dumps({"outcome": {"state": "ok", "reason": os.environ["OPSLIB_STARTED_BY"]}, "record": "/runs/x"}))
 """
 WAITS = """
-import signal, sys, time
+import os, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), open({place!r}, "w").close(), sys.exit(3)))
-print("begun", file=sys.stderr, flush=True)
+print("begun", os.getsid(0), file=sys.stderr, flush=True)
 time.sleep(60)
 """
 
@@ -137,13 +137,15 @@ def test_another_machines_run_is_left_to_the_hosts_lock(tmp_path, program):
 
 
 def test_an_interrupted_task_ends_its_run_in_order(tmp_path, program):
-    """The run gets SIGTERM, and is waited for while it puts back what it had begun."""
+    """The run gets one SIGTERM, and is waited for while it puts back what it had begun; signals to its group are not for it."""
     place = tmp_path / "put-back"
     program(WAITS.format(place=str(place)))
 
     def tell(line):
-        if line == "begun":
-            raise KeyboardInterrupt
+        kind, _, session = line.partition(" ")
+        assert kind == "begun"
+        assert int(session) != os.getsid(0)
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         once(tmp_path, tell=tell)
