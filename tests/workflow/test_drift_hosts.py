@@ -41,9 +41,10 @@ PRACTICE = (
     ("unit-state", "model-digest"),
 )
 REAL = (  # their checkpoint has no receipts
-    ("environment-value", "unit-file", "limits-of-the-process", "engine-version", "driver", "kernel", "chat-template"),
-    ("effective-argv",),
-    ("process-older-than-its-unit",),
+    (
+        *("environment-value", "effective-argv", "unit-file", "limits-of-the-process", "engine-version", "driver"),
+        *("kernel", "chat-template"),
+    ),
     ("unit-missing",),
 )
 
