@@ -1,11 +1,9 @@
 """The event file of a watch: whole lines, also on a full disk."""
 
-import subprocess
-
 import pytest
 
 from opslib.records.watch_file import WatchFile, read_watch_file, watch_files
-from tests.conftest import not_here
+from tests.rig.disk import small_disk
 
 
 def test_secrets_stay_at_the_door(tmp_path):
@@ -16,23 +14,18 @@ def test_secrets_stay_at_the_door(tmp_path):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def disk(tmp_path):
     """A disk of 64 KiB."""
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], check=False, capture_output=True, text=True
-    )
-    if mounted.returncode:
-        not_here(f"no disk can be mounted here: {mounted.stderr.strip()}")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
+    with small_disk(tmp_path, 64) as place:
+        yield place
 
 
-def test_a_full_disk_loses_nothing_that_comes_back(small_disk, monkeypatch):
+def test_a_full_disk_loses_nothing_that_comes_back(disk, monkeypatch):
     """While nothing can be written the events are kept, said to be, and written in order once there is room."""
     monkeypatch.setattr("opslib.records.watch_file._AGAIN_S", 0.0)
-    ballast = small_disk / "ballast"
+    ballast = disk / "ballast"
     ballast.write_bytes(b"x" * 40_000)
-    file = WatchFile(small_disk / "watch-launch.jsonl")
+    file = WatchFile(disk / "watch-launch.jsonl")
     for n in range(400):
         file.append({"event": "tick", "n": n, "text": "x" * 60})
     assert "No space left on device" in file.problem
@@ -43,7 +36,7 @@ def test_a_full_disk_loses_nothing_that_comes_back(small_disk, monkeypatch):
         file.append({"event": "tick", "n": n, "text": "x"})
     assert [event["n"] for event in read_watch_file(file.path)] == list(range(410))
     assert (file.problem, file.n_lost) == ("", 0)
-    assert watch_files(small_disk) == (file.path,)
+    assert watch_files(disk) == (file.path,)
 
 
 def test_what_is_kept_is_bounded(tmp_path, monkeypatch):

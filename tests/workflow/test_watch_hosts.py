@@ -12,7 +12,9 @@ from opslib.domain.launch_record import replay_watch
 from opslib.domain.launch_status import FINAL, LaunchState
 from opslib.errors import OpslibError
 from opslib.hosts import open_host
+from opslib.records.watch_file import WatchFile, read_watch_file
 from opslib.workflow.launch import find_journal_gap, journal_cursor, show_unit, start_unit, stop_unit, watch_launch
+from tests.rig.disk import small_disk
 
 UNIT = "opslib-watched"
 ON_AND_ON = FINAL - {LaunchState.CRASHED, LaunchState.READY}
@@ -31,7 +33,8 @@ def put(host, command, *lines):
 class Watch:
     """A watch in a thread of its own: its updates, and waiting for one that holds."""
 
-    def __init__(self, host, **options):
+    def __init__(self, host, *, on_update=lambda _: None, **options):
+        self._on_update = on_update
         self.updates, self.heads, self.error = [], [], None
         self.sessions = {}  # of what it runs on the host: session id -> boot id
         self._host = host
@@ -47,6 +50,7 @@ class Watch:
             for update in self._iterator:
                 if isinstance(update.event, HostHello):
                     self._note_session(update.event)
+                self._on_update(update)
                 with self._news:
                     self.updates.append(update)
                     self._news.notify_all()
@@ -373,6 +377,26 @@ def test_a_journal_that_was_rotated_away_says_so(machine, host, watching):
     assert numbers[:n_read] == list(range(n_read))
     assert numbers[n_read] > n_read
     assert numbers[n_read:] == list(range(numbers[n_read], numbers[-1] + 1))
+    assert not watch.status.crashes
+
+
+def test_a_full_disk_here_ends_no_watch(host, watching, tmp_path):
+    """While the controller's disk is full the watch goes on and says so; once there is room nothing is missing."""
+    put(host, COUNTS.replace("0.1", "0.02"))
+    with small_disk(tmp_path, 256) as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"x" * 240_000)
+        file = WatchFile(disk / "watch-launch.jsonl")
+        watch = watching(on_update=lambda update: file.append(event_document(update.event)))
+        watch.wait(lambda _: "No space left" in file.problem)
+        assert "the watch itself goes on" in file.problem
+        watch.wait_lines(len(numbers_of(watch)) + 20)
+        ballast.unlink()
+        watch.close()
+        file.flush()
+        assert file.problem == ""
+        kept = [document for document in read_watch_file(file.path) if document["event"] == "journal"]
+    assert [document["entry"]["message"] for document in kept] == watch.messages()
     assert not watch.status.crashes
 
 
