@@ -30,14 +30,25 @@ def record_of_rollout(state: RolloutState) -> RunRecord:
         host=f"{len(plan.hosts)}-hosts",
         unit=plan.unit,
         ticket=str(plan.parameters.get("ticket") or ""),
-        started_at=plan.begun_at,
+        # of one that runs: when its newest process began, by which others see whether that is still there
+        started_at=plan.begun_at if state.outcome else state.begun_at or plan.begun_at,
         sections=tuple(_section(progress) for progress in state.hosts if progress.begun_at),
         status="finished" if state.outcome else "running",
         exit_code=state.outcome.state.exit_code if state.outcome else None,
         notes=state.notes,
-        left=f"untouched: {', '.join(state.untouched)}" if state.outcome and state.untouched else "",
+        left=_left(state),
         **ended,
     )
+
+
+def _left(state: RolloutState) -> str:
+    """What the rollout leaves; of one that was killed this is what its record says."""
+    untouched = f"untouched: {', '.join(state.untouched)}" if state.untouched else ""
+    if state.outcome:
+        return untouched
+    touched = ", ".join(progress.host for progress in state.hosts if progress.found)
+    go_on = "opslib rollout --resume asks each host and goes on, --undo takes it back"
+    return "; ".join(filter(None, (f"touched: {touched}" if touched else "", untouched, go_on)))
 
 
 def _section(progress: HostProgress) -> SectionRecord:

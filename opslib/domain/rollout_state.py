@@ -108,6 +108,7 @@ def after(state: RolloutState, event: RolloutEvent) -> RolloutState:
                 "phase": "undoing",
                 "is_undone": True,
                 "process_id": event.process_id,
+                "begun_at": event.at,
                 "ended_at": None,
                 "outcome": None,
             }

@@ -36,8 +36,7 @@ STATE_FILE = "state.jsonl"
 CONTROL_FILE = "control.jsonl"
 PARAMETERS_FILE = "parameters.yaml"
 LOGS_DIR = "logs"
-_LOCK_FILE = ".rollout.lock"
-_HOLDER_FILE = ".rollout.pid"
+_LOCKS_DIR = ".rollouts"  # beside the records: a record is sealed while its lock is held
 Asked = Literal["pause", "resume", "stop"]
 
 
@@ -136,9 +135,11 @@ class RolloutFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """The rollout's lock while the block lasts; raises LockHeld, naming the process, where another runs it."""
-        lock = FileLock(self.path / _LOCK_FILE, timeout=0, thread_local=False)
-        holder = self.path / _HOLDER_FILE
+        place = self.path.parent / _LOCKS_DIR
+        lock = FileLock(place / f"{self.path.name}.lock", timeout=0, thread_local=False)
+        holder = place / f"{self.path.name}.holder"
         try:
+            place.mkdir(exist_ok=True)
             lock.acquire()
         except Timeout:
             who = holder.read_text("utf-8").strip() if holder.is_file() else "another process"

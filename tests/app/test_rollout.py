@@ -3,21 +3,24 @@
 import os
 import signal
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 import pytest
 
 from opslib.app import rollout, rollout_host, rollout_running, rollout_truth
+from opslib.app.closing import close_killed
 from opslib.app.rollout import resume_rollout, run_rollout, undo_rollout
 from opslib.app.rollout_planning import Care, needs_consent, plan_rollout
+from opslib.app.rollout_record import record_of_rollout
 from opslib.app.rollout_worker import parameters_text
 from opslib.domain.record import RunRecord
 from opslib.domain.rollout import HostStep, RolloutEvent
-from opslib.domain.rollout_state import new_state
+from opslib.domain.rollout_state import fold, new_state
 from opslib.domain.states import Outcome, State
 from opslib.errors import BadParameter, CouldNotFindOut, LockHeld, Refused, UnknownName
 from opslib.records.folder import RunFolder
+from opslib.records.index import list_records
 from opslib.records.rollout import PARAMETERS_FILE, RolloutFolder, ask, read_rollout
 from opslib.rehearsal.fleet import start_fleet
 from tests.app.rollout_worlds import ALIASES, NEW, OLD, UNIT, FleetWorld, MemoryWorld
@@ -164,6 +167,7 @@ def test_a_whole_rollout_and_its_undo(tmp_path):
     record = RunFolder.open(end.folder).read_record()
     assert [section.name for section in record.sections] == [f"on practice-{n}" for n in (1, 2, 3, 4)]
     assert record.exit_code == 0
+    assert sorted(path.name for path in end.folder.iterdir() if path.name.startswith(".")) == [], "all of it is sealed"
 
     seen.clear()
     end = undo_rollout(RolloutFolder.open(tmp_path, "last"), on_change=lambda event, _: seen.append(event))
@@ -313,8 +317,10 @@ def test_signals(tmp_path, number, step, reason):
 
 
 def killed(tmp_path, *events):
-    """A rollout whose process was killed after these events."""
-    folder = RolloutFolder.create(tmp_path, planned(wave="1"))
+    """A rollout whose process was killed after these events, an hour after it had begun."""
+    plan = planned(wave="1")
+    plan = plan.model_copy(update={"begun_at": plan.begun_at - timedelta(hours=1)})
+    folder = RolloutFolder.create(tmp_path, plan)
     folder.folder.write_text(PARAMETERS_FILE, parameters_text({}))
     folder.append(RolloutEvent(at=datetime.now(UTC), kind="begun", process_id=4_000_000))
     for host, step, facts in events:
@@ -352,6 +358,30 @@ def test_resume_asks_each_host_again(tmp_path):
     assert texts() == ["new"] * 4
 
 
+def test_a_killed_rollout_reads_so(tmp_path):
+    """The record of a rollout whose process is gone names what was touched, and how to go on; never "nothing"."""
+    folder = RolloutFolder.create(tmp_path, planned())
+    state = fold(
+        folder.plan(),
+        [
+            RolloutEvent(
+                at=datetime.now(UTC),
+                kind="host",
+                host="practice-1",
+                step=HostStep.WAITING,
+                found=Played.world.found("practice-1"),
+            )
+        ],
+    )
+    folder.write_record(record_of_rollout(state).model_copy(update={"process_id": 4_000_000}))
+    closed = close_killed(folder.path)
+    assert closed.status == "interrupted"
+    assert closed.outcome.reason.endswith(
+        "its process is gone; touched: practice-1; untouched: practice-2, practice-3, practice-4; "
+        "opslib rollout --resume asks each host and goes on, --undo takes it back"
+    )
+
+
 def test_a_run_that_outlived_the_rollout_counts(tmp_path):
     """A run that went on by itself after the rollout was killed is waited for and judged by its record."""
     found = Played.world.found("practice-1")
@@ -364,9 +394,15 @@ def test_a_run_that_outlived_the_rollout_counts(tmp_path):
         ("practice-1", HostStep.WAITING, {"found": found}),
         ("practice-1", HostStep.RUNNING, {"record": run.path.name}),
     )
-    end = resume_rollout(folder, on_change=lambda *_: None)
+    listed = []
+
+    def look(_event, _state):
+        listed.append(next(entry.status for entry in list_records(tmp_path) if entry.runbook == "rollout"))
+
+    end = resume_rollout(folder, on_change=look)
     assert end.outcome.state is State.OK
     assert Played.begun == ["practice-2", "practice-3", "practice-4"]
+    assert set(listed) == {"running", "finished"}, "it began before this process, and is this one's now"
 
 
 def test_one_process_at_a_time(tmp_path):
