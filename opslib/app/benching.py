@@ -71,6 +71,7 @@ def measure_url(
     """Measures an endpoint from this machine and keeps a record; raises BadParameter for a URL that is none."""
     where = _checked(url)
     started_at, start = datetime.now(UTC), time.monotonic()
+    folder = RunFolder.create(runs_dir, where, "url", RUNBOOK, started_at)
     host = open_host(HostSettings(alias=HERE, address=LOCAL))
     try:
         report = run_benchmark(
@@ -84,10 +85,12 @@ def measure_url(
             slo=slo_of(parameters),
             on_progress=lambda event: on_level(event) if isinstance(event, BenchmarkLevel) else None,
         )
+    except BaseException:
+        folder.drop_if_empty()
+        raise
     finally:
         host.close()
     duration_s = time.monotonic() - start
-    folder = RunFolder.create(runs_dir, where, "url", RUNBOOK, started_at)
     keep_formats(folder, report)
     folder.write_record(_record(url, parameters, report, started_at, duration_s))
     return Measured(report, folder.path)

@@ -44,8 +44,18 @@ def at_work(host: Host, unit: str, verb: str) -> Iterator[None]:
         runbook=verb,
         since=datetime.now(UTC),
     )
-    with hold_lock(host, unit, holder, on_change=tell):
-        yield
+    try:
+        with hold_lock(host, unit, holder, on_change=tell):
+            yield
+    except KeyboardInterrupt as error:
+        hint = f"opslib status {host.settings.alias} {unit}"
+        raise CouldNotFindOut(
+            f"{verb} was ended{_by(error)}; what was begun on the host goes on", host=host.settings.alias, hint=hint
+        ) from error
+
+
+def _by(error: KeyboardInterrupt) -> str:
+    return f" by {error}" if str(error) else " by the operator"
 
 
 def agree(host: Host, plans: Sequence[Plan], *, is_yes: bool) -> None:

@@ -3,6 +3,7 @@
 import click
 
 from opslib.app.binding import check_alias, open_bound_host
+from opslib.cli.numbers import Number
 from opslib.cli.showing import show
 from opslib.domain.states import State
 from opslib.errors import OpslibError
@@ -15,7 +16,7 @@ _WORDS = {State.OK: "OK", State.WARNING: "WARNING", State.CRITICAL: "CRITICAL", 
 @click.argument("host")
 @click.argument("unit")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the engine [what its command line says].")
-@click.option("--deadline", "deadline_s", type=click.FloatRange(0.1, 3600), default=10.0, show_default=True)
+@click.option("--deadline", "deadline_s", type=Number(0.1, 3600), default=10.0, show_default=True)
 def check_command(host: str, unit: str, port: int | None, deadline_s: float) -> int:
     """Ask UNIT on HOST for one real token; one line as monitoring plugins print it.
 

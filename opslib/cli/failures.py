@@ -41,7 +41,8 @@ def _said(error: BaseException) -> tuple[str, list[str], int]:
     if isinstance(error, click.ClickException):
         return "UsageError", [error.format_message()], REFUSED
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return "Interrupted", ["interrupted"], COULD_NOT_FIND_OUT
+        by = str(error.__cause__ if isinstance(error, click.Abort) and error.__cause__ else error)
+        return "Interrupted", [f"interrupted by {by}" if by else "interrupted"], COULD_NOT_FIND_OUT
     line = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
     return type(error).__name__, [f"{line} (a fault of opslib; traceback kept in {_kept()})"], COULD_NOT_FIND_OUT
 

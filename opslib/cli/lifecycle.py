@@ -6,6 +6,7 @@ from collections.abc import Callable
 import click
 
 from opslib.cli.acting import agree, at_work, bound, json_option, tell, yes_option
+from opslib.cli.numbers import Number
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text
 from opslib.domain.host import Host
@@ -13,10 +14,10 @@ from opslib.domain.lifecycle import LifecycleReport, Verb
 from opslib.workflow import lifecycle
 
 _ready_option = click.option(
-    "--ready-timeout", "ready_s", type=click.FloatRange(1, 86400), default=900.0, show_default=True, metavar="SECONDS"
+    "--ready-timeout", "ready_s", type=Number(1, 86400), default=900.0, show_default=True, metavar="SECONDS"
 )
 _release_option = click.option(
-    "--release-timeout", "release_s", type=click.FloatRange(0, 3600), default=60.0, show_default=True, metavar="SECONDS"
+    "--release-timeout", "release_s", type=Number(0, 3600), default=60.0, show_default=True, metavar="SECONDS"
 )
 
 
@@ -86,9 +87,7 @@ def stop_command(host: str, unit: str, release_s: float, *, is_yes: bool, as_jso
 @click.command("drain")
 @click.argument("host")
 @click.argument("unit")
-@click.option(
-    "--deadline", "drain_s", type=click.FloatRange(0, 86400), default=300.0, show_default=True, metavar="SECONDS"
-)
+@click.option("--deadline", "drain_s", type=Number(0, 86400), default=300.0, show_default=True, metavar="SECONDS")
 @click.option("--force", "is_forced", is_flag=True, help="At the deadline stop it all the same.")
 @_release_option
 @yes_option

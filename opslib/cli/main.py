@@ -1,5 +1,6 @@
 """The command `opslib`: finds the verb, and turns what went wrong into one line and an exit code."""
 
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -62,9 +63,17 @@ def call(arguments: Sequence[str]) -> int:
     return answer if isinstance(answer, int) else 0
 
 
+def _interrupt(number: int, _frame: object) -> None:
+    """An end that is asked for is told like Ctrl-C, and what is to be put away is put away."""
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
 def main() -> None:
     """The entry point of the command line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors=PLAINLY)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup(1) stays in force
+            signal.signal(number, _interrupt)
     sys.exit(call(sys.argv[1:]))

@@ -10,6 +10,7 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.ledger import read_ledger
+from opslib.cli.numbers import Number
 from opslib.cli.showing import show
 from opslib.domain.host import Host, HostSettings
 from opslib.domain.memory_ledger import LedgerEntry, calibrate, calibration_note
@@ -19,7 +20,7 @@ from opslib.errors import BadParameter, UnexpectedAnswer, reason_of
 from opslib.hosts.open import LOCAL, open_host
 from opslib.workflow.offline_plan import GpuFigures, OfflinePlan, PlanInput, plan_offline
 
-_SIZE = click.FloatRange(min=0, min_open=True)
+_SIZE = Number(min=0, min_open=True)
 
 
 @click.command("plan")

@@ -35,11 +35,10 @@ class _Console(Console):
         self.quiet = True
         leave(self.file)
 
-    def print(self, *objects: Any, **options: Any) -> None:
-        """As rich does; on_broken_pipe is called for a disk that is full, too."""
+    def _write_buffer(self) -> None:
         try:
-            super().print(*objects, **options)
-        except OSError:
+            super()._write_buffer()
+        except OSError:  # a disk that is full, too
             self.on_broken_pipe()
 
 

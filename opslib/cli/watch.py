@@ -15,6 +15,7 @@ from rich.live import Live
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.survey import chosen_aliases
 from opslib.app.unit_watch import replay_unit, watch_unit
+from opslib.cli.numbers import Number
 from opslib.cli.showing import show
 from opslib.cli.watch_hosts import watch_many
 from opslib.cli.watch_screen import WatchScreen, headline
@@ -37,8 +38,8 @@ _AT_ONCE = frozenset({"exit", "crash", "state"})  # no frame is waited for
 @click.option("--hosts", "many", multiple=True, metavar="LABEL|ALIAS", help="UNIT on all of these, a row each [all].")
 @click.option("--replay", type=click.Path(path_type=Path), help="Play a record (last, ...), or an event file, again.")
 @click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Where no engine says it.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(1), help="Give up after so many seconds [never].")
-@click.option("--stall", "stall_s", type=click.FloatRange(1), default=900.0, show_default=True, help="Stalled after.")
+@click.option("--timeout", "timeout_s", type=Number(1), help="Give up after so many seconds [never].")
+@click.option("--stall", "stall_s", type=Number(1), default=900.0, show_default=True, help="Stalled after.")
 @click.option("--follow", is_flag=True, help="Go on watching once it is ready.")
 @click.option("--no-gpus", is_flag=True, help="Ask no nvidia-smi.")
 @click.option("--events", type=click.Path(dir_okay=False, path_type=Path), help="Keep all events in this file.")

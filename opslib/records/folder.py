@@ -146,7 +146,16 @@ class RunFolder:
         }
         missing = {name: value for name, value in here.items() if not getattr(record, name)}
         record = record.model_copy(update=missing)
-        return self.write_json(RECORD_FILE, record.model_dump(mode="json"))
+        try:
+            return self.write_json(RECORD_FILE, record.model_dump(mode="json"))
+        except CouldNotFindOut:
+            self.drop_if_empty()
+            raise
+
+    def drop_if_empty(self) -> None:
+        """Take the folder away while nothing is in it: a run that could not begin leaves none."""
+        with suppress(OSError):
+            self.path.rmdir()
 
     def read_record(self) -> RunRecord | None:
         """The record so far, or None where there is none yet; raises CouldNotFindOut for one that can't be read."""

@@ -6,15 +6,16 @@ import os
 import pwd
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
 from opslib import __version__
-from opslib.cli import main
-from opslib.cli.acting import tell
+from opslib.cli import acting, main
 from opslib.cli.main import VERBS, call
 from opslib.errors import CouldNotFindOut, HostKeyRefused
 from opslib.records.operator import login_name
+from tests.fakes import FakeHost
 
 HEAVY = ("pandas", "fabric", "paramiko", "papermill", "nbconvert", "pydantic", "numpy", "rich", "yaml", "asyncssh")
 
@@ -135,10 +136,48 @@ def test_a_change_goes_on_where_nobody_reads(monkeypatch):
                 raise trouble
 
         monkeypatch.setattr("sys.stderr", Lost())
-        tell("install /etc/systemd/system/vllm-a.service")
+        acting.tell("install /etc/systemd/system/vllm-a.service")
 
 
 def test_a_user_whom_nobody_knows(monkeypatch):
     """A container's user need not be in passwd(5): it goes by its number."""
     monkeypatch.setattr("getpass.getuser", lambda: pwd.getpwuid(4294967290).pw_name)
     assert login_name() == f"uid-{os.getuid()}"
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e999"])
+def test_a_number_is_one(number, capsys):
+    """What no bound holds back (nan), or what never comes (inf), is refused before anything is asked."""
+    assert call(["drain", "rehearsal", "vllm-a", "--deadline", number, "--yes"]) == 4
+    assert "--deadline" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_an_end_that_is_asked_for_is_told(name):
+    """A signal ends a verb as Ctrl-C does: one line, one document, exit code 3."""
+    argv = [sys.executable, "-c", LINGER % name, "opslib", "linger", "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, f"\nopslib: interrupted by {name}\n")
+    assert json.loads(done.stdout)["error"]["problems"] == [f"interrupted by {name}"]
+
+
+LINGER = """
+import os, signal, sys, time, click
+from opslib.cli import acting, main
+@click.command()
+@click.option("--json", is_flag=True)
+def linger(json):
+    os.kill(os.getpid(), signal.%s)
+    time.sleep(20)
+main.VERBS["linger"] = ("__main__:linger", "")
+sys.argv = sys.argv[1:]
+main.main()
+"""
+
+
+def test_a_change_that_is_ended_says_what_goes_on(monkeypatch):
+    """Who ends a verb in its middle learns that the host goes on with what was begun, and how to see what became of it."""
+    monkeypatch.setattr(acting, "hold_lock", lambda *_, **__: nullcontext())
+    said = "restart was ended by SIGTERM; what was begun on the host goes on. Next: opslib status .* vllm-a"
+    with pytest.raises(CouldNotFindOut, match=said), acting.at_work(FakeHost(), "vllm-a", "restart"):
+        raise KeyboardInterrupt("SIGTERM")

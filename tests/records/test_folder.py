@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from opslib.domain.parameters import validate_parameters
-from opslib.domain.record import new_record
+from opslib.domain.record import RunRecord, new_record
 from opslib.errors import BadParameter, CouldNotFindOut, Refused, UnknownName
 from opslib.records.evidence import EvidenceFile, keep_evidence, redact_again
 from opslib.records.folder import RunFolder, atomic_write
@@ -190,3 +190,21 @@ def test_what_a_text_teaches_is_taken_out_of_earlier_files_too(folder):
     content = (manifest.parent / "journal.txt").read_bytes()
     assert content == b"bad key [redacted:known]"
     assert json.loads(manifest.read_text())["files"][0]["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+def test_a_record_that_cannot_begin_leaves_no_folder(tmp_path, monkeypatch):
+    """Where not even record.json can be written, no empty folder stays; one that holds something does."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    now = datetime.now(UTC)
+    record = RunRecord(runbook="90-deploy", parameters={}, host="a", unit="vllm-a", started_at=now)
+    kept = RunFolder.create(tmp_path, "a", "vllm-a", "90-deploy", now)
+    kept.write_record(record)
+    folder = RunFolder.create(tmp_path, "a", "vllm-a", "40-investigate-crash", now)
+    monkeypatch.setattr("opslib.records.folder.atomic_write", full)
+    for each in (folder, kept):
+        with pytest.raises(CouldNotFindOut, match="No space left on device"):
+            each.write_record(record)
+    assert list(tmp_path.iterdir()) == [kept.path]
