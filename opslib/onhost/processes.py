@@ -4,7 +4,7 @@ import os
 import pwd
 import re
 import time
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 _UNIT = re.compile(r"/([^/]+\.(?:service|scope))(?=/|$)")
 
@@ -26,6 +26,14 @@ def unit_of_cgroup(text: str) -> str:
 def boot_id() -> str:
     """Which boot of the machine it is, as the kernel tells it; of a practice host, as that one does."""
     return os.environ.get("OPSLIB_BOOT_ID") or read_text("/proc/sys/kernel/random/boot_id").strip()
+
+
+def wall_clock() -> Callable[[], float]:
+    """What tells the host's wall clock; a practice host's may be set without the machine's."""
+    path = os.environ.get("OPSLIB_CLOCK")
+    if not path:
+        return time.time
+    return lambda: time.time() + float(read_text(str(path)) or 0)
 
 
 def ancestors(pid: int) -> List[int]:

@@ -18,7 +18,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional
 
-from opslib.onhost.processes import boot_id
+from opslib.onhost.processes import boot_id, wall_clock
 from opslib.onhost.unit_processes import Ending, usage_of
 from opslib.onhost.unit_traces import traces_of
 from opslib.onhost.watch_feeds import Feed, GpuLoop, Journal
@@ -39,7 +39,8 @@ class Out:
     def __init__(self, stop: threading.Event) -> None:
         self._lock = threading.Lock()
         self._stop = stop
-        self._offset = time.time() - time.monotonic()
+        self._clock = wall_clock()
+        self._offset = self._clock() - time.monotonic()
 
     def tell(self, kind: str, fields: Dict[str, Any]) -> None:
         """One event."""
@@ -48,7 +49,7 @@ class Out:
     def write(self, kind: str, bodies: List[bytes]) -> None:
         """Several events of one kind: each body is JSON without the outer braces."""
         with self._lock:
-            now, monotonic = time.time(), time.monotonic()
+            now, monotonic = self._clock(), time.monotonic()
             head = b'{"type":"%s","at":%.6f,' % (kind.encode(), now)
             clock = b""
             if abs(now - monotonic - self._offset) > _STEP_S:  # the clock was set: said before anything is dated by it

@@ -109,10 +109,11 @@ def boot_lines(journal: JournalStore, scenario: Scenario) -> None:
     kernel_line(journal, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {scenario.gpus['driver_version']}")
 
 
-def fault_commands(journal: JournalStore, links: Links) -> dict[str, Command]:
+def fault_commands(journal: JournalStore, links: Links, clock: Path) -> dict[str, Command]:
     """Commands that only a drill sends to the daemon.
 
-    `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...`, `cut-link SECONDS`, `forget-journal`.
+    `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...`, `cut-link SECONDS`, `forget-journal`,
+    `set-clock SECONDS` (by which it is set; programs read it from the file `clock`).
     """
 
     async def write_kernel_line(argv: Sequence[str], _terminal: Terminal) -> int:
@@ -131,12 +132,22 @@ def fault_commands(journal: JournalStore, links: Links) -> dict[str, Command]:
         journal.forget()
         return 0
 
+    async def set_clock(argv: Sequence[str], _terminal: Terminal) -> int:
+        _set_clock(journal, clock, float(argv[0]))
+        return 0
+
     return {
         "forget-journal": forget_journal,
+        "set-clock": set_clock,
         "kernel-line": write_kernel_line,
         "kill": send_signal,
         "cut-link": cut_link,
     }
+
+
+def _set_clock(journal: JournalStore, clock: Path, by_s: float) -> None:
+    journal.clock_set_by_s += by_s
+    clock.write_text(str(journal.clock_set_by_s))
 
 
 def _foreign_program(layout: Layout, before: Before) -> list[str]:

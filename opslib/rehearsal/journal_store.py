@@ -49,15 +49,20 @@ class JournalStore:
         self.entries: list[Entry] = []
         self.boot_id = machine_boot_id()
         self.hostname = hostname
+        self.clock_set_by_s = 0.0
         self._source_id = secrets.token_hex(16)
         self._machine_id = secrets.token_hex(16)
         self._listeners: list[Callable[[], None]] = []
         self._file = path.open("a", encoding="utf-8") if path else None
 
+    def now_s(self) -> float:
+        """The host's own wall clock, in seconds since the epoch."""
+        return time.time() + self.clock_set_by_s
+
     def append(self, fields: Mapping[str, FieldValue]) -> Entry:
         """Write one entry, stamped with the machine's clocks, the boot id and a new cursor."""
         sequence = len(self.entries) + 1
-        realtime_us, monotonic_us = time.time_ns() // 1000, time.monotonic_ns() // 1000
+        realtime_us, monotonic_us = int(self.now_s() * 1e6), time.monotonic_ns() // 1000
         cursor = (
             f"s={self._source_id};i={sequence:x};b={self.boot_id};m={monotonic_us:x};t={realtime_us:x};"
             f"x={secrets.randbits(64):x}"

@@ -14,6 +14,7 @@ from opslib.rehearsal.scenarios import Scenario
 from opslib.rehearsal.ssh_server import Links
 from opslib.rehearsal.terminal import Terminal
 
+CLOCK_VARIABLE = "OPSLIB_CLOCK"  # names the file that holds by how many seconds the host's clock was set
 BOOT_ID_VARIABLE = "OPSLIB_BOOT_ID"  # what a program on the host takes for the kernel's boot id
 
 

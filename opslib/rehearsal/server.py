@@ -36,7 +36,8 @@ class PracticeHost:
     def drill(self, *argv: str) -> None:
         """Do something to the host from outside.
 
-        `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...`, `cut-link SECONDS`, `forget-journal` or `reboot SECONDS`.
+        `kernel-line PRIORITY MESSAGE`, `kill SIGNAL PID...`, `cut-link SECONDS`, `forget-journal`, `set-clock SECONDS`
+        or `reboot SECONDS`.
         """
         send_request(Path((self.root / "run/control").read_text()), argv)
 

@@ -381,4 +381,4 @@ class Service:
 
     def _stamp(self, *names: str) -> None:
         for name in names:
-            self.timestamps[name] = (time.time(), time.monotonic_ns() // 1000)
+            self.timestamps[name] = (self.around.journal.now_s(), time.monotonic_ns() // 1000)

@@ -83,11 +83,11 @@ def spawn_command(
         processes.CGROUP_VARIABLE: identity.control_group,
         **from_unit,
     }
-    status = ExecStatus(start_at_s=time.time(), start_monotonic_us=time.monotonic_ns() // 1000)
+    status = ExecStatus(start_at_s=around.journal.now_s(), start_monotonic_us=time.monotonic_ns() // 1000)
 
     def ended(wait_status: int) -> None:
         status.end = exit_of(wait_status)
-        status.exit_at_s, status.exit_monotonic_us = time.time(), time.monotonic_ns() // 1000
+        status.exit_at_s, status.exit_monotonic_us = around.journal.now_s(), time.monotonic_ns() // 1000
         on_exit(status.end)
 
     def begin(vector: list[str], where: Path) -> int:

@@ -16,7 +16,7 @@ from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.journalctl import journalctl
 from opslib.rehearsal.layout import Layout, lay_out, pin
 from opslib.rehearsal.manager import Manager
-from opslib.rehearsal.power import Power
+from opslib.rehearsal.power import CLOCK_VARIABLE, Power
 from opslib.rehearsal.scenarios import Scenario
 from opslib.rehearsal.ssh_server import USER, SessionSettings, start_ssh_server
 from opslib.rehearsal.systemctl import systemctl
@@ -65,7 +65,9 @@ async def standing_host(wanted: Standing, table: processes.ProcessTable) -> Asyn
     manager = Manager(
         layout.unit_dir, journal, table, layout.environment(), group_prefix=wanted.mark, time_factor=factor
     )
+    clock = root / "run/clock"
     environment: dict[str, str] = {
+        CLOCK_VARIABLE: str(clock),
         **layout.session_environment(),
         processes.CGROUP_VARIABLE: f"{wanted.mark}/user.slice",
     }
@@ -77,7 +79,7 @@ async def standing_host(wanted: Standing, table: processes.ProcessTable) -> Asyn
                 "systemctl": lambda argv, terminal: systemctl(manager, argv, terminal),
                 "journalctl": lambda argv, terminal: journalctl(journal, argv, terminal),
                 "systemd-analyze": systemd_analyze,
-                **fault_commands(journal, sessions.links),
+                **fault_commands(journal, sessions.links, clock),
                 **Power(manager, sessions.links, environment, wanted.mark, scenario).commands(),
             },
         )

@@ -62,7 +62,11 @@ def manager_line(
     """Write one of systemd's own lines; `fields` come on top of what its kind says."""
     message_id, code_file, code_func, priority = _CATALOGUE[kind]
     entry: dict[str, FieldValue] = {**_MANAGER, "PRIORITY": str(priority), "MESSAGE": message}
-    entry |= {"CODE_FILE": code_file, "CODE_FUNC": code_func, "_SOURCE_REALTIME_TIMESTAMP": str(time.time_ns() // 1000)}
+    entry |= {
+        "CODE_FILE": code_file,
+        "CODE_FUNC": code_func,
+        "_SOURCE_REALTIME_TIMESTAMP": str(int(journal.now_s() * 1e6)),
+    }
     optional = {"MESSAGE_ID": message_id, "UNIT": unit, "INVOCATION_ID": invocation_id, **fields}
     journal.append(entry | {name: value for name, value in optional.items() if value})
 

@@ -380,6 +380,30 @@ def test_a_journal_that_was_rotated_away_says_so(machine, host, watching):
     assert not watch.status.crashes
 
 
+def test_the_clock_is_set(rehearsal):
+    """An hour forward, then two back, while it loads: said, nothing crashed or stalled, and no duration jumps."""
+    host = open_host(rehearsal.settings)
+    put(host, COUNTS)
+    watch = Watch(host, start=start_unit(host, UNIT), ends_at=ON_AND_ON, stall_s=30)
+    try:
+        watch.wait_lines(5)
+        for by_s in (3600, -7200):
+            rehearsal.drill("set-clock", str(by_s))
+            watch.wait(lambda update, by_s=by_s: any(f"set by {by_s:+d} s" in note for note in update.status.notes))
+            watch.wait_lines(len(numbers_of(watch)) + 5)
+        watch.close()
+        assert {update.status.state for update in watch.updates} == {LaunchState.STARTING}
+        assert watch.status.elapsed_s < 60
+        assert numbers_of(watch) == list(range(len(numbers_of(watch))))
+        assert watch.replayed()[-1] == watch.status
+        assert watch.left() == []
+    finally:
+        rehearsal.drill("set-clock", "3600")
+        watch.close()
+        stop_unit(host, UNIT)
+        host.close()
+
+
 def test_a_full_disk_here_ends_no_watch(host, watching, tmp_path):
     """While the controller's disk is full the watch goes on and says so; once there is room nothing is missing."""
     put(host, COUNTS.replace("0.1", "0.02"))
