@@ -1,9 +1,9 @@
 """Fifty practice hosts on this machine's own processors: how long a survey takes, and what watching all of them costs.
 
 The survey is the command `opslib survey --json` as a process of its own, of 10 and of 50 hosts in turn, with its peak
-memory; the watch is a process that watches one unit on every host, and is told of those whose process is killed
-meanwhile. The servers (one process for all 50) and all that runs on the practice hosts share the processors.
-Arguments: number of hosts (50), seconds of watching (30).
+memory; the watch is a process that watches one unit on every host, which prints four lines a second, and is told of
+those whose process is killed meanwhile. The servers (one process for all 50) and all that runs on the practice hosts
+share the processors. Arguments: number of hosts (50), seconds of watching (30).
 """
 
 import json
@@ -30,8 +30,14 @@ from opslib.rehearsal.server import PracticeHost
 FEW, N_RUNS, N_KILLED = 10, 3, 5
 MAX_SURVEY_S, MAX_MIB, MAX_CPU_PERCENT, MAX_SEEN_S = 30.0, 1024, 100.0, 2.0
 UNIT = "vllm-watched"
-SERVES = """\
-import http.server, os
+LINES_PER_S = 4  # that each unit prints: a launch prints 2 to 10, an engine that serves one in ten seconds
+SERVES = f"""\
+import http.server, os, threading, time
+def print_on():
+    while True:
+        print("INFO 11-29 12:00:00 [loggers.py:1] Engine 000: Avg generation throughput: 1.0 tokens/s", flush=True)
+        time.sleep(1 / {LINES_PER_S})
+threading.Thread(target=print_on, daemon=True).start()
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200); self.send_header("Content-Length", "0"); self.end_headers()
