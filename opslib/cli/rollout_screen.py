@@ -26,6 +26,9 @@ STEPS = {  # step -> symbol and style
 }
 _FRAMES_PER_S = 2
 _MOST_ROWS = 40
+_STOP_WORDS = (
+    ": no other host is begun; those under way are let come to their end (ended in order by SIGTERM or a 2nd Ctrl-C)"
+)
 _PHASES = {"paused": "bold yellow", "stopping": "bold magenta", "ended": "bold", "undone": "bold"}
 
 
@@ -58,7 +61,8 @@ class RolloutScreen:
         if event.kind == "host":
             self._print_host(event, state)
         elif event.text and event.kind not in ("ended", "undo-ended"):
-            self.say(f"{_clock(event)}  {event.text}", "dim" if event.kind == "note" else "bold")
+            more = _STOP_WORDS if event.kind == "asked" and event.text.startswith("stop") else ""
+            self.say(f"{_clock(event)}  {event.text}{more}", "dim" if event.kind == "note" else "bold")
 
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line."""
@@ -92,7 +96,7 @@ def headline(state: RolloutState) -> Text:
     if state.phase in _PHASES:
         line.append(f"  {state.phase}", _PHASES[state.phase])
     if state.phase == "stopping":
-        line.append("  the hosts under way are let come to their end; Ctrl-C again ends them, too", "magenta")
+        line.append("  waiting for the hosts under way; Ctrl-C again ends them in order", "magenta")
     return line
 
 
