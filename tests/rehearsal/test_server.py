@@ -74,7 +74,7 @@ def test_session_environment_is_a_fresh_login(host):
     names = {line.partition("=")[0] for line in text(host, "env").splitlines()}
     assert names <= {
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "PWD", "SHLVL", "_"),
-        *("SSH_CLIENT", "SSH_CONNECTION", "OPSLIB_LOOPBACK", "OPSLIB_CGROUP"),
+        *("SSH_CLIENT", "SSH_CONNECTION", "OPSLIB_LOOPBACK", "OPSLIB_CGROUP", "OPSLIB_CLOCK"),
     }
     assert text(host, "pwd; command -v systemctl").split() == [f"{host.root}/home/ops", f"{host.root}/bin/systemctl"]
 
