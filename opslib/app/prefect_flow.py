@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from httpx import RequestError
+from httpx import HTTPError, RequestError
 from prefect import flow, get_client, get_run_logger, runtime, task
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
@@ -20,12 +20,13 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.concurrency.sync import concurrency
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectAlreadyExists
+from prefect.exceptions import ObjectAlreadyExists, PrefectException
 from prefect.states import Completed, Crashed, Failed
 
 from opslib.app.catalogue import default_runs_dir, find_runbook
 from opslib.app.fleet import fleet_hosts
 from opslib.app.host_run import HostEnd, check_hosts, run_once
+from opslib.domain.states import State as Verdict
 from opslib.errors import Refused
 
 HOST_FLOW, FLEET_FLOW, DEPLOYMENT = "opslib-host", "opslib-fleet", "opslib"
@@ -162,14 +163,25 @@ def run_host(
         return Failed(name="Unknown", message=f"{host}: its worker was lost {n_lost} times; not started again")
     place = Path(runs_dir) if runs_dir else default_runs_dir()
     who = f"Prefect flow run {runtime.flow_run.id}"
-    with concurrency(_limit_of(host), strict=True, lease_duration=LEASE_S, raise_on_lease_renewal_failure=False):
-        try:
-            end = run_on_host(runbook, host, parameters or {}, runs_dir=place, who=who, since=since)
-        except _OpenEnd as error:
-            end = error.end
-        except Refused as error:
-            return Failed(name="Refused", message=str(error))
+    end: HostEnd | None = None
+    try:
+        with concurrency(_limit_of(host), strict=True, lease_duration=LEASE_S, raise_on_lease_renewal_failure=False):
+            end = _settled(runbook, host, parameters or {}, runs_dir=place, who=who, since=since)
+    except (HTTPError, PrefectException):  # the server is away: the lease ends by itself, and the end stands
+        if end is None:
+            raise
     return state_of(end)
+
+
+def _settled(runbook: str, host: str, given: dict[str, Any], **about: Any) -> HostEnd:
+    """The host's end, the last one where it stayed open."""
+    try:
+        end: HostEnd = run_on_host(runbook, host, given, **about)
+    except _OpenEnd as error:
+        return error.end
+    except Refused as error:
+        return HostEnd(host=host, state=Verdict.UNKNOWN, reason=str(error), exit_code=error.exit_code)
+    return end
 
 
 def _before() -> tuple[datetime | None, int]:
