@@ -34,6 +34,13 @@ def take_turn(rollout: Rollout, alias: str) -> None:
     """Roll out on one host, and note how that ended; raises only what keeps the state from being written."""
     if not rollout.may_begin():
         return
+    try:
+        _have_turn(rollout, alias)
+    finally:
+        rollout.release(alias)
+
+
+def _have_turn(rollout: Rollout, alias: str) -> None:
     found: list[UnitFound] = []
     try:
         if rollout.plan.is_write:
@@ -45,7 +52,6 @@ def take_turn(rollout: Rollout, alias: str) -> None:
         step, state, text = HostStep.UNKNOWN, State.UNKNOWN, error.message
     left, text = _look_after(rollout, alias, found[0], step, text) if found else (None, text)
     rollout.note("host", alias, step, text, state=state, left=left)
-    rollout.release(alias)
 
 
 def _prepare(rollout: Rollout, alias: str, on_found: Callable[[UnitFound], None]) -> None:

@@ -26,9 +26,7 @@ STEPS = {  # step -> symbol and style
 }
 _FRAMES_PER_S = 2
 _MOST_ROWS = 40
-_STOP_WORDS = ": no other host is begun, those under way come to their end (SIGTERM, or Ctrl-C again: in order, at once)"
-    ": no other host is begun; those under way are let come to their end (ended in order by SIGTERM or a 2nd Ctrl-C)"
-)
+_STOP_WORDS = ": no other host is begun; those under way come to their end (SIGTERM, Ctrl-C again: in order)"
 _PHASES = {"paused": "bold yellow", "stopping": "bold magenta", "ended": "bold", "undone": "bold"}
 
 
