@@ -166,7 +166,7 @@ def reach(rollout: Rollout, alias: str) -> Host:
     host, end_at, told = rollout.open(alias), time.monotonic() + PATIENCE_S, False
     while True:
         try:
-            host.run(("true",), timeout_s=10)
+            host.run(("test", "-d", "/"), timeout_s=10)
         except HostUnreachable as error:
             if time.monotonic() > end_at or rollout.is_hard:
                 raise
