@@ -5,6 +5,7 @@ import json
 import click
 
 from opslib.cli.acting import agree, at_work, bound, json_option, tell, yes_option
+from opslib.cli.lint import finding_lines
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text
 from opslib.domain.host import Host
@@ -83,4 +84,4 @@ def _tell(host: str, files: UnitFiles, lint: LintReport, report: ApplyReport | N
         show(f"{badge_text(report.state.value)}  {host}: {files.unit}: {words}; it counts from `opslib restart` on")
     show(f"{files.unit}: {', '.join(part.path for part in files.parts)}")
     show("".join(f"    {line}\n" for line in _flags(files)), end="")
-    show("".join(f"  {line}\n" for line in lint.lines), end="")
+    show(finding_lines(lint), end="")

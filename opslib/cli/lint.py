@@ -1,6 +1,7 @@
 """`opslib lint`: what is wrong with a unit before it is started."""
 
 import json
+import textwrap
 from pathlib import Path
 
 import click
@@ -9,6 +10,8 @@ from opslib.app.binding import check_alias, open_bound_host
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text
 from opslib.workflow.lint import LintReport, lint_installed, lint_text
+
+_WIDTH = 100
 
 
 @click.command("lint")
@@ -36,8 +39,15 @@ def lint_command(host: str, unit: str, path: Path | None, *, as_json: bool) -> i
         show(json.dumps(_document(report), ensure_ascii=False))
     else:
         show(f"{badge_text(report.state.value)}  {host}: {report.summary}")
-        show("".join(f"  {line}\n" for line in report.lines), end="")
+        show(finding_lines(report), end="")
     return report.state.exit_code
+
+
+def finding_lines(report: LintReport) -> str:
+    """The findings as text of at most 100 columns; a word that is longer is not cut."""
+    wrapper = textwrap.TextWrapper(_WIDTH, break_long_words=False, break_on_hyphens=False)
+    wrapper.initial_indent, wrapper.subsequent_indent = "  ", "      "
+    return "".join(f"{wrapper.fill(line)}\n" for line in report.lines)
 
 
 def _document(report: LintReport) -> dict[str, object]:

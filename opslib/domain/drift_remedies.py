@@ -25,8 +25,9 @@ def align(wanted: Wanted, facts: HostFacts) -> str:
 
 
 def _deploy(wanted: Wanted, facts: HostFacts, *more: str) -> str:
+    """A deploy writes the whole unit, so it needs FILE: the parameters that the others were deployed with."""
     given = "".join(f" -p {shlex.quote(each)}" for each in more)
-    return f"opslib run 90-deploy -p host={facts.host} -p unit={wanted.unit}{given}"
+    return f"opslib run 90-deploy -f FILE -p host={facts.host} -p unit={wanted.unit}{given}"
 
 
 def _restart(wanted: Wanted, facts: HostFacts) -> str:
@@ -72,7 +73,7 @@ def _flag(wanted: Wanted, facts: HostFacts) -> str:
     if not name.startswith("--") or right.startswith("digest:"):
         return _deploy(wanted, facts, *([f"model={right}"] if name == "model path" else []))
     flag = name if right == "set" else f"{name}={right}"
-    given = f"--unset {name}" if right in _SET else f"--set={shlex.quote(flag)}"
+    given = f"--unset={name}" if right in _SET else f"--set={shlex.quote(flag)}"
     change = f"opslib adopt {facts.host} {wanted.unit} {given}"
     # where the process has what the others have, only the next start would not
     return change if wanted.area == "unit's flags" else f"{change} && {_restart(wanted, facts)}"
@@ -87,11 +88,11 @@ def _variable(wanted: Wanted, facts: HostFacts) -> str:
 
 
 def _limit(wanted: Wanted, facts: HostFacts) -> str:
-    """A process whose unit says what it should have only has to be started anew."""
+    """A process that has something else than its unit says only has to be started anew."""
     settings = facts.areas.get((wanted.unit, "settings"))
     said = settings.values.get(f"[Service] Limit{wanted.name}", "") if settings else ""
-    soft = wanted.right.partition(":")[0].replace("unlimited", "infinity")
-    return _restart(wanted, facts) if said == soft else _deploy(wanted, facts)
+    soft = wanted.wrong.partition(":")[0].replace("unlimited", "infinity")
+    return _deploy(wanted, facts) if said == soft else _restart(wanted, facts)
 
 
 def _model(wanted: Wanted, facts: HostFacts) -> str:

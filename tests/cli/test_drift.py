@@ -83,5 +83,5 @@ def test_json_is_one_document(hosts, capsys):
     assert (document["state"], document["hosts"]) == ("warning", ["gpu-a", "gpu-b", "gpu-c"])
     (drift,) = document["drifts"]
     assert drift["groups"][0] == {"value": "30", "hosts": ["gpu-c"]}
-    assert drift["align"] == {"gpu-c": "opslib run 90-deploy -p host=gpu-c -p unit=vllm-x"}
+    assert drift["align"] == {"gpu-c": "opslib run 90-deploy -f FILE -p host=gpu-c -p unit=vllm-x"}
     assert document["compared_at"].endswith("+00:00")

@@ -43,7 +43,7 @@ def test_the_majority_is_more_than_half_and_the_outliers_come_first():
     (drift,) = compare_hosts(fleet("settings", "5", "5", "30", "5")).drifts
     assert [(group.value, group.hosts) for group in drift.groups] == [("30", ("h3",)), ("5", ("h1", "h2", "h4"))]
     assert [group.value for group in drift.outliers] == ["30"]
-    assert drift.align == {"h3": f"opslib run 90-deploy -p host=h3 -p unit={U}"}
+    assert drift.align == {"h3": f"opslib run 90-deploy -f FILE -p host=h3 -p unit={U}"}
 
 
 @pytest.mark.parametrize(
