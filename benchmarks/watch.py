@@ -180,7 +180,7 @@ def burst(debian: DebianHost) -> dict[str, object]:
 
     def take(at: float, line: str) -> None:
         nonlocal last
-        if found := re.search(r"\] line (\d+) of a burst", line):
+        if found := re.match(r" *[\d.]+  │ .*\] line (\d+) of a burst", line):
             heard.append(int(found[1]))
             shown_at.append(at)
         elif "the last line, written" in line:
