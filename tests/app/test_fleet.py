@@ -13,7 +13,10 @@ from opslib.app.fleet_panel import FleetPanel
 from opslib.app.headless import check_run
 from opslib.app.rollout import RolloutEnd
 from opslib.app.rollout_record import write_story
+from opslib.app.run import Run
+from opslib.app.sections import fleet as sections
 from opslib.domain.parameters import FleetParameters, validate_parameters
+from opslib.domain.record import new_record
 from opslib.domain.rollout import HostStep, RolloutEvent, RolloutPlan
 from opslib.domain.rollout_state import fold
 from opslib.domain.states import Outcome, State
@@ -169,6 +172,42 @@ def test_an_interrupted_cell_asks_the_rollout_to_stop(run, painted):
     asyncio.run(interrupted())
     wishes = [json.loads(line) for line in (folder.path / "control.jsonl").read_text().splitlines()]
     assert [wish["ask"] for wish in wishes] == ["stop"]
+
+
+@pytest.fixture
+def planned(tmp_path, painted):
+    """A run of `70-fleet` whose plan stands."""
+    parameters_of_it = parameters()
+    folder = RunFolder.create(tmp_path / "runs", "fleet", "", "70-fleet", NOW)
+    begun = Run(parameters_of_it, None, folder, new_record("70-fleet", parameters_of_it, started_at=NOW))
+    begun.host = SimpleNamespace(settings=SimpleNamespace(alias="fleet"))
+    begun.answers["plan"] = PLAN
+    return begun
+
+
+def test_run_again_its_cell_goes_on_where_it_stopped(planned, monkeypatch):
+    """The record says how to go on while nothing has ended; the cell run again resumes the same rollout, then all is said."""
+    folder = RolloutFolder.create(planned.folder.path.parent, PLAN)
+
+    def stopped(_plan, _runs_dir, *, on_folder, on_change):
+        return played(folder, ends=False)(on_folder, on_change)
+
+    monkeypatch.setattr(sections, "run_rollout", stopped)
+    asyncio.run(sections.roll_out(planned))
+    assert planned.record.left.endswith(f"opslib rollout --resume {folder.path.name}")
+    assert planned.results["rollout"].state is State.UNKNOWN
+    resumed = []
+
+    def resume(which, *, on_change):
+        resumed.append(which.path)
+        return played(which)(lambda _path: None, on_change)
+
+    monkeypatch.setattr(sections, "resume_rollout", resume)
+    asyncio.run(sections.roll_out(planned))
+    assert resumed == [folder.path]
+    assert planned.record.left == ""
+    assert planned.results["rollout"].state is State.OK
+    assert "gpu-a" in sections.show_fleet(planned).text
 
 
 def host_run(runs_dir, host):

@@ -1,5 +1,7 @@
 """The sections of `70-fleet`: what is rolled out where, who agrees, the rollout itself, and how each host came out."""
 
+from pathlib import Path
+
 from opslib.app.consent import ask_consent
 from opslib.app.fleet import is_practice, plan_fleet, start_practice
 from opslib.app.fleet_matrix import FleetMatrix
@@ -75,9 +77,13 @@ async def roll_out(run: Run) -> Answer:
     resumed: RolloutFolder | None = run.answers.get("resume")
 
     def carry(on_folder: OnFolder, on_change: OnChange) -> RolloutEnd:
+        def begun(path: Path) -> None:
+            _leave(run, f"what was done on each host is in {path.name}; go on: opslib rollout --resume {path.name}")
+            on_folder(path)
+
         if resumed is None:
-            return run_rollout(plan, run.folder.path.parent, on_folder=on_folder, on_change=on_change)
-        on_folder(resumed.path)
+            return run_rollout(plan, run.folder.path.parent, on_folder=begun, on_change=on_change)
+        begun(resumed.path)
         return resume_rollout(resumed, on_change=on_change)
 
     try:
@@ -85,6 +91,7 @@ async def roll_out(run: Run) -> Answer:
     finally:
         if panel.folder is not None:
             run.answers["resume"] = RolloutFolder.open(panel.folder.parent, str(panel.folder))
+    _leave(run, "")
     run.answers["rollout"] = end
     hosts = {progress.host: progress.step.value for progress in end.state.hosts}
     value = {"rollout": end.folder.name, "hosts": hosts, "untouched": list(end.state.untouched)}
@@ -92,6 +99,12 @@ async def roll_out(run: Run) -> Answer:
     result = SectionResult(state=outcome.state, summary=outcome.reason, value=value, is_headline=True, is_final=False)
     notes = [f"{what}: {command}" for what, command in how_to_go_on(end.folder, end.state).items()]
     return result, answer_panel(run.alias, outcome.state, outcome.reason, notes=notes)
+
+
+def _leave(run: Run, words: str) -> None:
+    """What this run leaves where it ends in the middle."""
+    run.record = run.record.model_copy(update={"left": words})
+    run.folder.write_record(run.record)
 
 
 @section("hosts")
