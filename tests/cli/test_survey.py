@@ -104,6 +104,8 @@ def test_json_is_one_document(hosts, capsys):
     assert (document["state"], [host["host"] for host in document["hosts"]]) == ("unknown", ["gpu-a", "gpu-b", "gpu-c"])
     assert document["hosts"][0]["units"][0]["port"] == 8000
     assert document["hosts"][2]["identity"] is None
+    assert document["hosts"][0]["headroom_bytes"] > 0
+    assert (document["hosts"][0]["last_deploy"], document["hosts"][0]["last_benchmark"]) == (None, None)
     assert document["duration_s"] >= 0
     assert document["surveyed_at"].endswith("+00:00")
 
