@@ -27,7 +27,7 @@ from opslib.app.catalogue import default_runs_dir, find_runbook
 from opslib.app.fleet import fleet_hosts
 from opslib.app.host_run import HostEnd, check_hosts, run_once
 from opslib.domain.states import State as Verdict
-from opslib.errors import Refused
+from opslib.errors import BadParameter, Refused
 
 HOST_FLOW, FLEET_FLOW, DEPLOYMENT = "opslib-host", "opslib-fleet", "opslib"
 TAG = "opslib"
@@ -61,6 +61,7 @@ def run_fleet(
     """
     given = parameters or {}
     try:
+        _records_place(runs_dir)
         name, aliases = find_runbook(runbook)[0], fleet_hosts(hosts)
         check_hosts(name, aliases, given)
     except Refused as error:
@@ -69,6 +70,14 @@ def run_fleet(
     ends = _wait_for(runs)
     _show(name, dict(zip(aliases, ends, strict=True)))
     return _state_of_all(ends)
+
+
+def _records_place(runs_dir: str | None) -> Path:
+    """Where the records go; raises BadParameter for a path that each worker would take from another directory."""
+    place = Path(runs_dir) if runs_dir else default_runs_dir()
+    if not place.is_absolute():
+        raise BadParameter(f"runs_dir: {runs_dir} is relative; a worker runs each flow in a directory of its own")
+    return place
 
 
 def _begin(runbook: str, host: str, given: dict[str, Any], runs_dir: str | None) -> FlowRun:
@@ -161,7 +170,10 @@ def run_host(
     since, n_lost = _before()
     if n_lost > MOST_LOST:
         return Failed(name="Unknown", message=f"{host}: its worker was lost {n_lost} times; not started again")
-    place = Path(runs_dir) if runs_dir else default_runs_dir()
+    try:
+        place = _records_place(runs_dir)
+    except Refused as error:
+        return Failed(name="Refused", message=str(error))
     who = f"Prefect flow run {runtime.flow_run.id}"
     end: HostEnd | None = None
     try:

@@ -74,6 +74,11 @@ def register() -> None:
         except httpx.RequestError as error:
             hint = "opslib fleet server starts one on this machine"
             raise HostUnreachable(f"no Prefect server answers at {address}", hint=hint) from error
+        except httpx.HTTPStatusError as error:
+            code, hint = error.response.status_code, "PREFECT_API_AUTH_STRING or PREFECT_API_KEY lets you in"
+            raise Refused(
+                f"the Prefect server at {address} answers {code} {error.response.reason_phrase}", hint=hint
+            ) from error
 
 
 def _places() -> dict[str, str]:
