@@ -11,7 +11,7 @@ from opslib.app.binding import open_bound_host
 from opslib.app.rollout_worker import parameters_text, read_worker_record, record_of, refusal_in, start_worker
 from opslib.domain.rollout import RolloutPlan
 from opslib.domain.states import State
-from opslib.errors import CouldNotFindOut, OpslibError
+from opslib.errors import CouldNotFindOut, OpslibError, Refused
 from opslib.workflow.unit_found import gather_found
 
 _LOOK_EVERY_S = 1.0
@@ -54,7 +54,8 @@ def _ask(plan: RolloutPlan, runs_dir: Path, folder: Path, tell: Callable[[str], 
     path = record_of(log)
     record = read_worker_record(path)
     if record is None or record.outcome is None or path is None:
-        return DryHost(alias, stands, State.UNKNOWN, refusal_in(log) or "its run left no record")
+        state = State.CRITICAL if worker.exit_code == Refused.exit_code else State.UNKNOWN
+        return DryHost(alias, stands, state, refusal_in(log) or "its run left no record")
     tell(f"{alias}: {record.outcome.reason}")
     return DryHost(alias, stands, record.outcome.state, record.outcome.reason, path.name)
 

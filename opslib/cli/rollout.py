@@ -24,6 +24,9 @@ from opslib.records.folder import HTML_FILE
 from opslib.records.rollout import Asked, RolloutFolder
 
 
+_WIDEST = 200  # where there is no terminal
+
+
 @click.command("rollout")
 @click.argument("runbook", default="")
 @click.argument("more_hosts", nargs=-1, metavar="[HOST]...")
@@ -164,7 +167,9 @@ def _dry_run(screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_jso
         return state.exit_code
     rows = [[host.host, host.stands, badge_text(host.state.value), host.text] for host in found]
     screen.say()
-    screen.say("\n".join(plain_table(("host", "its unit now", "dry run", "what its run would do"), rows)))
+    width = screen.console.width if screen.console.is_terminal else _WIDEST
+    for line in plain_table(("host", "its unit now", "dry run", "what its run would do"), rows):
+        screen.say(line if len(line) <= width else f"{line[: width - 1]}…")
     return state.exit_code
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from contextlib import contextmanager, suppress
 
-from opslib.app import rollout_host, rollout_running, rollout_truth, rollout_undo
+from opslib.app import rollout_dry, rollout_host, rollout_running, rollout_truth, rollout_undo
 from opslib.domain.host import HostSettings
 from opslib.domain.lifecycle import LifecycleReport
 from opslib.domain.lock import LockHolder, lock_held
@@ -50,11 +50,12 @@ class MemoryWorld:
         self.inventory = directory / "hosts.toml"
         self.inventory.write_text(inventory_text(settings))
         found = lambda host, _unit, replaces=None: self.found(host.settings.alias)  # noqa: E731
-        for module in (rollout_host, rollout_truth, rollout_undo):
+        for module in (rollout_host, rollout_truth, rollout_undo, rollout_dry):
             monkeypatch.setattr(module, "gather_found", found)
+        for module in (rollout_running, rollout_dry):
+            monkeypatch.setattr(module, "open_bound_host", lambda alias: _Host(self, alias))
         for module in (rollout_host, rollout_undo):
             monkeypatch.setattr(module, "at_work", self._at_work)
-        monkeypatch.setattr(rollout_running, "open_bound_host", lambda alias: _Host(self, alias))
         monkeypatch.setattr(rollout_running, "CarefulHost", lambda host, **_options: host)
         monkeypatch.setattr(rollout_running, "is_serving", lambda host, _unit: self.serves(host.settings.alias))
         monkeypatch.setattr(rollout_host, "start_unit", lambda host, _unit: self.start(host.settings.alias))

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import pytest
 
-from opslib.app import rollout, rollout_host, rollout_running, rollout_truth
+from opslib.app import rollout, rollout_dry, rollout_host, rollout_running, rollout_truth
 from opslib.app.closing import close_killed
 from opslib.app.rollout import resume_rollout, run_rollout, undo_rollout
+from opslib.app.rollout_dry import dry_rollout
 from opslib.app.rollout_planning import Care, needs_consent, plan_rollout
 from opslib.app.rollout_record import record_of_rollout
 from opslib.app.rollout_worker import parameters_text
@@ -63,7 +64,8 @@ class Played:
     running = 0
     lock = threading.Lock()
 
-    def __init__(self, alias, runs_dir, log):
+    def __init__(self, alias, runs_dir, log, *, is_dry=False):
+        self.is_dry = is_dry
         self.alias, self.runs_dir, self.log = alias, runs_dir, log
         self.process_id, self.exit_code, self.is_stopped = os.getpid(), 0, False
         self.go = threading.Event()
@@ -91,7 +93,7 @@ class Played:
         self.log.write_text(f"record  {folder.path}\n")
         record = RunRecord(runbook="30-launch", parameters={}, host=self.alias, unit=UNIT, started_at=datetime.now(UTC))
         folder.write_record(record)
-        if what in ("pass", "break", "warn"):
+        if what in ("pass", "break", "warn") and not self.is_dry:
             Played.world.deploy(self.alias, NEW)
         if what == "full":
             self.log.write_text(
@@ -123,11 +125,12 @@ def played(world, monkeypatch):
     """Runs are played."""
     Played.world, Played.plays, Played.begun, Played.most_at_once, Played.running = world, {}, [], 0, 0
 
-    def start(_runbook, host, *, parameters, runs_dir, log):
+    def start(_runbook, host, *, parameters, runs_dir, log, options=()):
         assert parameters.is_file()
-        return Played(host, runs_dir, log)
+        return Played(host, runs_dir, log, is_dry="--dry-run" in options)
 
-    monkeypatch.setattr(rollout_host, "start_worker", start)
+    for module in (rollout_host, rollout_dry):
+        monkeypatch.setattr(module, "start_worker", start)
     return Played
 
 
@@ -223,6 +226,23 @@ def test_a_run_that_could_not_write_its_end_is_told(tmp_path):
     assert (
         "practice-1 unknown: its run came to no outcome: record.json could not be written: No sp" in end.outcome.reason
     )
+
+
+def test_a_dry_run_asks_all_and_changes_nothing(tmp_path):
+    """Each host's unit as it stands, and what its own run says; no rollout is recorded, nothing is drained."""
+    Played.plays = {"practice-2": "fail", "practice-3": "refuse"}
+    Played.world.stop("practice-4")
+    with Played.world.cut_off("practice-1"):
+        found = dry_rollout(planned(), tmp_path, tell=lambda _text: None)
+    assert [(host.state.value, host.stands) for host in found] == [
+        ("unknown", "unknown"),
+        ("critical", "serves: would be drained"),
+        ("critical", "serves: would be drained"),
+        ("ok", "is installed and not running"),
+    ]
+    assert [host.text for host in found[1:]] == ["it did fail", "prot: unknown parameter", "it did pass"]
+    assert texts() == ["old"] * 4
+    assert not list(tmp_path.glob("*-rollout-*"))
 
 
 def test_enough_units_serve_all_the_while(tmp_path, monkeypatch):
