@@ -23,7 +23,6 @@ from opslib.errors import BadParameter, ConsentMissing, OpslibError
 from opslib.records.folder import HTML_FILE
 from opslib.records.rollout import Asked, RolloutFolder
 
-
 _WIDEST = 200  # where there is no terminal
 
 
