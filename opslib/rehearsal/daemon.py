@@ -21,8 +21,9 @@ _PARENT_CHECK_S = 0.5
 class Daemon:
     """The running child process; it ends with `close`, or with the process that started it."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", close_timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         self.process = process
+        self._close_timeout_s = close_timeout_s  # killed before its end, it leaves its directory behind
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -31,7 +32,7 @@ class Daemon:
             if self.process.stdin and not self.process.stdin.closed:
                 self.process.stdin.close()
             try:
-                self.process.wait(_CLOSE_TIMEOUT_S)
+                self.process.wait(self._close_timeout_s)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -39,14 +40,16 @@ class Daemon:
                 self.process.stdout.close()
 
 
-def start_daemon(module: str, arguments: Sequence[str], *, timeout_s: float) -> tuple[Daemon, Any]:
+def start_daemon(
+    module: str, arguments: Sequence[str], *, timeout_s: float, close_timeout_s: float = _CLOSE_TIMEOUT_S
+) -> tuple[Daemon, Any]:
     """Start `python -m module` and wait for its ready line, one JSON document; raises CouldNotFindOut without one."""
     argv = [sys.executable, "-m", module, *arguments]
     # A session of its own: an interrupt (of a terminal, of a kernel) is for the runbook, not for its host.
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     timer = threading.Timer(timeout_s, process.kill)
     timer.start()
-    daemon = Daemon(process)
+    daemon = Daemon(process, close_timeout_s)
     try:
         line = process.stdout.readline() if process.stdout else b""
     except BaseException:  # an interrupt: it ends in order, and takes its directory with it

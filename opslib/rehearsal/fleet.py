@@ -80,7 +80,7 @@ def start_fleet(
     arguments = ["--root", str(base), "--scenarios", json.dumps(scenarios), "--time-factor", str(time_factor)]
     arguments += ["--remove-root"] if temporary else []
     timeout_s = _READY_TIMEOUT_S + _READY_PER_HOST_S * n_hosts
-    daemon, ready = start_daemon("opslib.rehearsal.fleet", arguments, timeout_s=timeout_s)
+    daemon, ready = start_daemon("opslib.rehearsal.fleet", arguments, timeout_s=timeout_s, close_timeout_s=timeout_s)
     hosts = tuple(
         PracticeHost(HostSettings.model_validate(each["settings"]), scenario, _root(base, number), each["loopback"])
         for number, (scenario, each) in enumerate(zip(scenarios, ready, strict=True), 1)
