@@ -127,7 +127,7 @@ class Manager:
         """End all processes at once, and forget every unit and job: nobody is there to say so."""
         self.kill_all()
         for service in self._services.values():
-            service.children.forget()
+            service.forget()
         self._services.clear()
         self._jobs.clear()
 

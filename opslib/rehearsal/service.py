@@ -147,6 +147,11 @@ class Service:
         self.config = config
         self.limit.interval_s, self.limit.burst = config.start_limit_interval_s, config.start_limit_burst
 
+    def forget(self) -> None:
+        """Wait for nothing any more: the host has lost its power."""
+        self._disarm()
+        self.children.forget()
+
     def kill_all(self) -> None:
         """End every process at once (the rehearsal host is going)."""
         self._disarm()

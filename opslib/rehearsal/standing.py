@@ -96,6 +96,6 @@ async def standing_host(wanted: Standing, table: processes.ProcessTable) -> Asyn
         finally:
             acceptor.close()
             control.close()
-            manager.kill_all()
+            manager.power_off()  # none is started again while other hosts end
             processes.kill(processes.members_below(wanted.mark), signal.SIGKILL)
             journal.close()
