@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.realvllm, pytest.mark.timeout(500, func_only=True)]
 
 UNIT = "vllm-shim"
 SHIM = "/var/lib/opslib/notify_shim.py"
-START_S, STALL_S = 10, 12  # the start timeout; how long a start may stand still
+START_S, STALL_S = 10, 25  # the start timeout; how long a start may stand still
 STILL_S, MOVES_S, N_PULSES = 5, 1, 4  # a slow disk: the engine stands still, goes on for a second, stands still, ...
 
 Starting = Future[CompletedProcess[str]]
@@ -28,7 +28,7 @@ class Unit:
     def __init__(self, real: RealVllmHost, pool: ThreadPoolExecutor) -> None:
         self.real, self.debian, self._pool = real, real.debian, pool
 
-    def put(self, model: str) -> None:
+    def put(self, model: str, *, stop_s: int = 30, restart_s: int = 1) -> None:
         """Install it for that model, not started, with a short start timeout."""
         text = render_vllm_unit(
             unit=UNIT,
@@ -39,9 +39,9 @@ class Unit:
             notify=("/usr/bin/python3", SHIM, "--stall-s", str(STALL_S), "--"),
         )
         path = f"/etc/systemd/system/{UNIT}.service"
-        limit = f"[Service]\nTimeoutStartSec={START_S}\nTimeoutStopSec=2\nRestartSec=1\n".encode()
+        times = f"TimeoutStartSec={START_S}\nTimeoutStopSec={stop_s}\nRestartSec={restart_s}\n"
         files = {SHIM: (shim_text().encode(), 0o755), path: (text.encode(), 0o644)}
-        self.debian.put_files({**files, f"{path}.d/10-case.conf": (limit, 0o644)})
+        self.debian.put_files({**files, f"{path}.d/10-case.conf": (f"[Service]\n{times}".encode(), 0o644)})
         self.debian.ssh("systemctl", "daemon-reload")
 
     def start(self) -> Starting:
@@ -93,14 +93,14 @@ def test_slow_start_returns_at_the_first_token_and_a_killed_core_leads_to_a_rest
     took_s = time.monotonic() - began_at
     journal = unit.journal()
     assert starting.result().returncode == 0, (seen, journal[-4000:])
-    assert took_s > START_S + STALL_S + N_PULSES * STILL_S / 2
+    assert took_s > 3 * START_S
     assert journal.index('"POST /v1/completions HTTP/1.1" 200') < journal.index(f"Started {UNIT}")
     order = ("resolving configuration", "joining ranks")  # the weights of a tiny model are there at once
     assert [text for text in dict.fromkeys(seen) if text in order] == list(order), seen
     assert (unit.shown("ActiveState"), unit.shown("NRestarts"), unit.shown("StatusText")) == ("active", "0", "serving")
 
     unit.debian.ssh("kill", "-KILL", unit.real.engine_core_pid(UNIT))
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 300
     while (unit.shown("NRestarts"), unit.shown("ActiveState")) != ("1", "active"):
         assert time.monotonic() < deadline, unit.journal()[-4000:]
         time.sleep(0.5)
@@ -115,7 +115,7 @@ def test_a_load_that_stalls_fails_at_its_own_deadline(unit: Unit) -> None:
     shard = sorted(unit.real.copy_model("tiny-stuck").glob("*.safetensors"))[2]
     shard.unlink()
     os.mkfifo(shard)
-    unit.put("/srv/models/tiny-stuck")
+    unit.put("/srv/models/tiny-stuck", stop_s=2, restart_s=600)  # its result stands until it is started again
     starting = unit.start()
     seen = unit.statuses(starting, until="loading weights 0/5")
     stuck_at = time.monotonic()
@@ -123,5 +123,5 @@ def test_a_load_that_stalls_fails_at_its_own_deadline(unit: Unit) -> None:
     took_s = time.monotonic() - stuck_at
     assert (starting.result().returncode, unit.shown("Result")) == (1, "timeout"), (seen, unit.journal()[-4000:])
     assert "loading weights 0/5; nothing moves since 10 s" in seen, seen
-    assert STALL_S - 4 <= took_s <= STALL_S + 20
+    assert STALL_S - 4 <= took_s <= STALL_S + 40
     assert unit.debian.ssh("pgrep", "--full", "VLLM|vllm serve").stdout == ""
