@@ -1,13 +1,15 @@
 """What every test run needs, the runbooks under nbval included: nobody to click, and records out of the way."""
 
+import atexit
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
 os.environ.setdefault("OPSLIB_HEADLESS", "1")
-if "PYTEST_XDIST_WORKER" in os.environ:  # what one process lists isn't what another is writing
+if "PYTEST_XDIST_WORKER" in os.environ or "OPSLIB_RUNS" not in os.environ:  # no process lists what another is writing
     os.environ["OPSLIB_RUNS"] = tempfile.mkdtemp(prefix="opslib-runs-")
-os.environ.setdefault("OPSLIB_RUNS", tempfile.mkdtemp(prefix="opslib-runs-"))
+    atexit.register(shutil.rmtree, os.environ["OPSLIB_RUNS"], ignore_errors=True)
 
 
 def pytest_runtest_logfinish(nodeid: str) -> None:
