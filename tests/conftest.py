@@ -37,10 +37,6 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="opslib-transcript-")
         config.add_cleanup(folder.cleanup)
         os.environ["OPSLIB_TRANSCRIPT"] = str(Path(folder.name) / "vectors.jsonl")
-    if "OPSLIB_RUNS" not in os.environ:  # notebooks are compared with stored outputs, never with yesterday's records
-        runs = tempfile.TemporaryDirectory(prefix="opslib-runs-")
-        config.add_cleanup(runs.cleanup)
-        os.environ["OPSLIB_RUNS"] = runs.name
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:

@@ -64,7 +64,9 @@ def test_eight_hosts_and_a_fault_on_the_canary(monkeypatch, capsys):
         assert steps(told)["practice-1"] == "failed"
         assert unit_texts(settings) == before
         assert set(serving(settings[1:]).values()) == {True}
-        assert "nothing was changed, the unit of before does not serve" in told["hosts"][0]["text"]  # it lacks the shard, too
+        assert (
+            "nothing was changed, the unit of before does not serve" in told["hosts"][0]["text"]
+        )  # it lacks the shard, too
 
 
 @pytest.mark.slow

@@ -59,6 +59,7 @@ __all__ = [
 ]
 
 _HTTP_OK = 200
+_BEGINS_WITHIN_S = 60  # systemd begins a start that was asked for at once; one that a reboot took away never
 
 
 class LaunchTracker:
@@ -289,6 +290,9 @@ class LaunchTracker:
             self._now.restarting(unit)
 
     def _tick(self, event: TickSeen) -> None:
+        if self._now.lacks_start and self.status.elapsed_s > _BEGINS_WITHIN_S:
+            words = f"systemd says inactive, and did not begin it within {_BEGINS_WITHIN_S} s"
+            self._now.become(LaunchState.FAILED, f"{words}: was the host booted anew?")
         movement = self.status.movement.with_usage(self.status.at, event.cpu_s, event.read_bytes)
         self._now.set(movement=movement, health_latency_ms=event.health_ms)
         status = self.status

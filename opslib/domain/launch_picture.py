@@ -52,6 +52,12 @@ class LaunchPicture:
         """Whether the crash of the present start is known."""
         return self._crash_of(self.status.invocation_id) is not None
 
+    @property
+    def lacks_start(self) -> bool:
+        """Whether a start was asked for, and systemd knows of none."""
+        is_unseen = self.status.state is LaunchState.STARTING and self.status.active_state == "inactive"
+        return is_unseen and not self._starts and not self._is_adopted_midway
+
     def set(self, **values: object) -> None:
         """Know this of the launch."""
         self.status = self.status.model_copy(update=values)

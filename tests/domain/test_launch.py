@@ -203,6 +203,23 @@ def test_a_lost_link_is_unknown_and_comes_back(tracker):
     assert feed(tracker, TickSeen(at=at(9)))[0].state is LaunchState.STARTING
 
 
+@pytest.mark.parametrize("invocation_id", ["", OLD])
+def test_a_start_that_never_began_is_failed(tracker, invocation_id):
+    """A start that was asked for and taken away (by a reboot) is not waited for until the deadline."""
+    status, _ = feed(tracker, UnitSeen(at=at(1), status=unit(invocation_id, "inactive", "dead")), TickSeen(at=at(59)))
+    assert status.state is LaunchState.STARTING
+    status, _ = feed(tracker, TickSeen(at=at(61)))
+    assert status.state is LaunchState.FAILED
+    assert "did not begin it" in status.reason
+
+
+def test_a_unit_that_nobody_started_is_waited_for():
+    """Where the watch did not ask for a start, an inactive unit may be watched for as long as one likes."""
+    watch = LaunchTracker(T0)
+    status, _ = feed(watch, UnitSeen(at=at(1), status=unit("", "inactive", "dead")), TickSeen(at=at(600)))
+    assert status.state is LaunchState.STARTING
+
+
 def test_silence_is_stalled_not_failed(tracker):
     """A silent compilation is said, and ends with the next line."""
     feed(tracker, line(1, "INFO 11-29 12:00:01 [core.py:1] torch.compile takes 20.0 s in total"))

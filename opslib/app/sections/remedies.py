@@ -112,8 +112,9 @@ def no_remedy(run: Run, diagnosis: Diagnosis, why: str) -> Answer:
     summary = f"{diagnosis.cause}: {diagnosis.summary}{f' Next: {told[0]}' if told else ''}{f' ({why})' if why else ''}"
     status: LaunchStatus | None = run.answers.get("launch")
     if status is not None and status.crash is None:  # it hangs, or only its time was up
-        stop = f"It still runs: sudo systemctl stop {run.parameters.unit}"
-        summary = f"{run.results['launch'].summary}. {summary} {stop}"
+        summary = f"{summary} It still runs: sudo systemctl stop {run.parameters.unit}"
+    if status is not None and (status.crash is None or diagnosis.cause == "unknown"):  # the watch knows more
+        summary = f"{run.results['launch'].summary}. {summary}"
     cause = None if diagnosis.cause in {"none", "unknown"} else diagnosis.cause
     value = {"diff": "", "why": why, "attempts": run.answers.get("attempts", [])}
     result = SectionResult(state=State.CRITICAL, summary=summary, value=value, cause=cause)
