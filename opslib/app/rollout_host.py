@@ -16,7 +16,7 @@ from opslib.domain.lock import LockHolder
 from opslib.domain.rollout import HostStep, UnitFound
 from opslib.domain.rollout_judge import judge_gates, step_of
 from opslib.domain.states import State
-from opslib.errors import CouldNotFindOut, HostUnreachable, LockHeld, OpslibError, Refused
+from opslib.errors import HostUnreachable, LockHeld, OpslibError, Refused
 from opslib.records.operator import login_name
 from opslib.records.rollout import PARAMETERS_FILE
 from opslib.records.tail import EventTail
@@ -141,15 +141,16 @@ def _look_after(
     try:
         host = reach(rollout, alias)
         left = gather_found(host, unit, replaces=replaced_unit(rollout))
-        if step is HostStep.PASSED or left.is_up or not found.is_serving or left.files != found.files:
-            return left, text
+    except OpslibError as error:
+        return None, f"{text}; how its unit was left can't be asked: {error.message}"
+    if step is HostStep.PASSED or left.is_up or not found.is_serving or left.files != found.files:
+        return left, text
+    try:
         with at_work(rollout, host):
             back = _bring_back(rollout, host)
         return gather_found(host, unit, replaces=replaced_unit(rollout)), f"{text}; nothing was changed, {back}"
-    except CouldNotFindOut as error:
-        return None, f"{text}; how its unit was left can't be asked: {error.message}"
-    except Refused as error:
-        return None, f"{text}; its unit is down, and can't be started again: {error.message}"
+    except OpslibError as error:
+        return None, f"{text}; its unit was down, and could not be started again: {error.message}"
 
 
 def _bring_back(rollout: Rollout, host: Host) -> str:
