@@ -1,14 +1,12 @@
 """A runbook without a browser: checked parameters in, papermill, a record folder out."""
 
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from opslib.app.binding import check_alias
@@ -17,6 +15,7 @@ from opslib.app.completing import complete_record
 from opslib.app.ending import closed_record
 from opslib.app.kernel import KernelControl, execute_runbook
 from opslib.app.notify import check_places, notify_end, notify_refusal
+from opslib.app.signals import signals_to
 from opslib.app.survey import chosen_aliases
 from opslib.domain.headless import HeadlessOptions, split_options
 from opslib.domain.parameters import RunParameters, SurveyHostsParameters
@@ -29,7 +28,6 @@ from opslib.records.tail import EventTail
 
 OnEvent = Callable[[dict[str, Any]], None]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 60.0  # for the cell to end after an interrupt, and to roll back what was begun; then the kernel is killed
 
 
@@ -137,7 +135,7 @@ def _execute(
 
     tail = EventTail(folder.path)
     thread = threading.Thread(target=work, name="runbook", daemon=True)
-    with _signals_to(control):
+    with signals_to(lambda number: control.stop(number.name)):
         thread.start()
         while thread.is_alive():
             thread.join(0.1)
@@ -160,21 +158,3 @@ def _hand_on(events: Iterable[dict[str, Any]], on_event: OnEvent) -> None:
     for event in events:
         with suppress(OSError):
             on_event(event)
-
-
-@contextmanager
-def _signals_to(control: KernelControl) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP stop the run instead of this process, where this is the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        control.stop(signal.Signals(number).name)
-
-    previous = {number: signal.signal(number, stop) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from types import FrameType
 from typing import Any
 
 from opslib.app.binding import open_bound_host
 from opslib.app.rollout_record import record_of_rollout
+from opslib.app.signals import signals_to
 from opslib.domain.host import Host
 from opslib.domain.rollout import HostStep, RolloutEvent, RolloutPlan
 from opslib.domain.rollout_judge import why_no_more
@@ -25,7 +25,6 @@ OnChange = Callable[[RolloutEvent, RolloutState], None]
 LISTEN_EVERY_S = 0.3
 _ASK_EVERY_S = 2.0
 PATIENCE_S = 60.0  # for a unit that has to serve, or a host that has to answer, before something is given up
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MOST_ASKED_AT_ONCE = 16
 
 
@@ -110,19 +109,8 @@ class Rollout:
     @contextmanager
     def signals(self) -> Iterator[None]:
         """SIGINT once: nothing more is begun; again, and SIGTERM and SIGHUP: the runs under way are ended in order."""
-        if threading.current_thread() is not threading.main_thread():
+        with signals_to(self._signals.append):
             yield
-            return
-
-        def take(number: int, _frame: FrameType | None) -> None:
-            self._signals.append(number)
-
-        previous = {number: signal.signal(number, take) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
     # -- who serves ------------------------------------------------------------------------------------------------
 

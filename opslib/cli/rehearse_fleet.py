@@ -3,16 +3,15 @@
 import json
 import os
 import re
-import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.rollout_planning import plan_rollout
+from opslib.app.signals import signals_to
 from opslib.cli.rollout import carry_out, tell_plan
 from opslib.cli.rollout_options import care_of
 from opslib.cli.rollout_screen import RolloutScreen
@@ -73,12 +72,6 @@ def rehearse_fleet(
 def _serve(fleet: RehearsalFleet, *, as_json: bool) -> int:
     """Keep the hosts there until somebody ends this command."""
     ended = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        ended.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
     if as_json:
         show(json.dumps({"inventory": str(fleet.inventory), "hosts": list(fleet.aliases)}))
     else:
@@ -89,6 +82,7 @@ def _serve(fleet: RehearsalFleet, *, as_json: bool) -> int:
         show(f"  export OPSLIB_HOSTS={fleet.inventory}")
         show(f"  opslib survey {' '.join(fleet.aliases[:2])}")
         show(f"  opslib rollout deploy --hosts {LABEL}")
-    while not ended.wait(1.0):
-        pass
+    with signals_to(lambda _number: ended.set()):
+        while not ended.wait(1.0):
+            pass
     return 0

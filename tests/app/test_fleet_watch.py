@@ -30,7 +30,7 @@ def start(practice):
     (practice.root / "etc/systemd/system" / f"{UNIT}.service").write_text(text)
     host = open_host(practice.settings)
     try:
-        for words in (("daemon-reload",), ("start", "--", UNIT)):
+        for words in (("daemon-reload",), ("start", "--", f"{UNIT}.service")):
             assert host.run(("systemctl", *words), sudo=True).is_success
     finally:
         host.close()
@@ -70,7 +70,7 @@ def test_a_watch_that_is_closed_ends_on_every_host(fleet):
     assert next(news for news in updates if news).update is not None
     updates.close()
     host = open_host(fleet.hosts[0].settings)
-    assert host.run(("systemctl", "is-active", "--", UNIT)).text.strip() == "active"
+    assert host.run(("systemctl", "is-active", "--", f"{UNIT}.service")).text.strip() == "active"
     host.close()
 
 

@@ -142,7 +142,8 @@ def watching(host):
     watches = []
 
     def begin(**options):
-        watch = Watch(host, **{"start": start_unit(host, UNIT), "ends_at": ON_AND_ON, **options})
+        start = {} if "start" in options else {"start": start_unit(host, UNIT)}
+        watch = Watch(host, **{**start, "ends_at": ON_AND_ON, **options})
         watches.append(watch)
         return watch
 
@@ -158,6 +159,16 @@ def numbers_of(watch):
 
 
 COUNTS = "n=0; while true; do echo line $$n; n=$$((n+1)); sleep 0.1; done"
+
+
+def test_a_start_that_runs_already_is_heard_from_its_first_line(host, watching):
+    """Who begins to watch later has all that the present start has said."""
+    put(host, COUNTS)
+    start_unit(host, UNIT)
+    time.sleep(0.5)
+    watch = watching(start=None)
+    watch.wait_lines(8)
+    assert numbers_of(watch)[:3] == [0, 1, 2]
 
 
 def test_two_crashes_within_a_second_are_two(host, watching):
