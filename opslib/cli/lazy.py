@@ -1,11 +1,15 @@
 """A click group made from a table: nothing is imported before a command is called, and a misspelt one is named."""
 
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 import click
+
+from opslib.cli.showing import leave
+from opslib.errors import CouldNotFindOut
 
 # name -> (where the command is, as module:name; what --help says)
 CommandTable = Mapping[str, tuple[str, str]]
@@ -30,6 +34,14 @@ class LazyGroup(click.Group):
         module, name = self.table[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(module), name)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader that left (`| head`) is not Click's own exit code 1, which is a warning's here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            leave(sys.stdout)
+            return CouldNotFindOut.exit_code
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
