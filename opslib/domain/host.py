@@ -40,7 +40,7 @@ class HostSettings(Value):
 
     alias: str
     address: str  # name or IP address, as ~/.ssh/config may know it
-    port: int | None = None
+    port: int | None = Field(None, ge=1, le=65535)
     user: str | None = None
     identity_file: str | None = None
     known_hosts_file: str | None = None  # default: ~/.ssh/known_hosts; for jump hosts as well

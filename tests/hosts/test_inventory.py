@@ -36,6 +36,7 @@ MISTAKES = {
     "unknown table": ('[host.a]\naddress = "x"', "unknown table [host]"),
     "no table": ('hosts = "a"', "`hosts` is no table"),
     "entry is no table": ('[hosts]\na = "x"', "[hosts.a] is no table"),
+    "a port that is none": ('[hosts.a]\naddress = "x"\nport = 99999\n', "[hosts.a] port: Input should be less than"),
     "no TOML": ("[hosts.a", "is no TOML"),
 }
 
