@@ -17,17 +17,14 @@ from opslib.app.survey import chosen_aliases
 from opslib.app.unit_watch import replay_unit, watch_unit
 from opslib.cli.numbers import Number
 from opslib.cli.showing import show
-from opslib.cli.watch_hosts import watch_many
+from opslib.cli.watch_hosts import state_at_end, watch_many
 from opslib.cli.watch_screen import WatchScreen, headline
 from opslib.domain.launch_record import LaunchUpdate
 from opslib.domain.launch_status import ABORT_WORDS, LaunchState, LaunchStatus
 from opslib.domain.launch_story import LEVELS
-from opslib.domain.states import State
 from opslib.errors import BadParameter
 from opslib.records.find import find_record
 
-_EXIT = {LaunchState.READY: State.OK, LaunchState.STALLED: State.WARNING, LaunchState.STARTING: State.WARNING}
-_BAD = {LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT}
 _FRAMES_PER_S = 4
 _AT_ONCE = frozenset({"exit", "crash", "state"})  # no frame is waited for
 
@@ -102,7 +99,7 @@ def _watch_many(
 
 def exit_code(status: LaunchStatus) -> int:
     """The exit code that says where a watch stood at its end."""
-    return (State.CRITICAL if status.state in _BAD else _EXIT.get(status.state, State.UNKNOWN)).exit_code
+    return state_at_end(status).exit_code
 
 
 def _updates(

@@ -19,8 +19,11 @@ from opslib.domain.states import State, worst
 
 _FRAMES_PER_S = 2
 _WORDS = 44  # characters of a row's last cell
-_BAD = {LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT}
-_STATES = {LaunchState.READY: State.OK, LaunchState.STALLED: State.WARNING, LaunchState.STARTING: State.WARNING}
+
+
+def state_at_end(status: LaunchStatus) -> State:
+    """Where a watch stood at its end: a warning while the unit is still starting, else as the launch is judged."""
+    return State.WARNING if status.state is LaunchState.STARTING else status.judgement
 
 
 class HostsTable:
@@ -46,7 +49,7 @@ class HostsTable:
         status = self.known[host]
         if status is None or host in self.errors:
             return State.UNKNOWN
-        return State.CRITICAL if status.state in _BAD else _STATES.get(status.state, State.UNKNOWN)
+        return state_at_end(status)
 
     def __rich__(self) -> Table:
         """The whole picture."""

@@ -111,10 +111,7 @@ class LaunchTracker:
                 self._now.set(n_links_lost=before.n_links_lost + is_new)
                 self._now.become(LaunchState.UNREACHABLE, event.reason or "the host does not answer")
             case DeadlineReached():
-                is_stalled = before.state is LaunchState.STALLED
-                self._now.become(
-                    LaunchState.TIMED_OUT, self.status.stalled_words if is_stalled else self.status.last_seen_words
-                )
+                self._now.time_out()
             case Aborted():
                 self._now.become(LaunchState.ABORTED, event.reason or ABORT_WORDS)
             case ProblemSeen() | JournalGap():

@@ -146,6 +146,14 @@ class LaunchPicture:
         self.set(crash=self.status.crash or crash)
         self.become(LaunchState.FAILED, how)
 
+    def time_out(self) -> None:
+        """The time is up; where the host could not be heard by then, nobody knows what the unit does."""
+        status = self.status
+        is_lost = status.state is LaunchState.UNREACHABLE
+        self.set(is_unheard=is_lost or not status.active_state)
+        words = status.stalled_words if status.state is LaunchState.STALLED else status.last_seen_words
+        self.become(LaunchState.TIMED_OUT, f"unreachable when the time was up; {words}" if is_lost else words)
+
     def restarting(self, unit: UnitStatus) -> None:
         """Systemd waits before it starts the unit again."""
         self.become(LaunchState.RESTARTING, f"systemd waits to restart it (result {unit.result})")

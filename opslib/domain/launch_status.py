@@ -8,7 +8,7 @@ from opslib.domain.facts.gpu import Gpu
 from opslib.domain.launch_events import AnswerSeen
 from opslib.domain.launch_movement import Movement
 from opslib.domain.launch_phases import PhaseSpan
-from opslib.domain.states import Value
+from opslib.domain.states import State, Value
 
 ABORT_WORDS = "the operator ended the watch; the unit goes on"
 _SLOW_AFTER_S = 60.0  # without a line, before it is said that it moves
@@ -36,6 +36,15 @@ class LaunchState(StrEnum):
 FINAL = frozenset(
     {LaunchState.READY, LaunchState.CRASHED, LaunchState.FAILED, LaunchState.TIMED_OUT, LaunchState.ABORTED}
 )
+
+
+_JUDGED = {
+    LaunchState.READY: State.OK,
+    LaunchState.CRASHED: State.CRITICAL,
+    LaunchState.FAILED: State.CRITICAL,
+    LaunchState.TIMED_OUT: State.CRITICAL,
+    LaunchState.STALLED: State.WARNING,
+}
 
 
 class Crash(Value):
@@ -102,11 +111,17 @@ class LaunchStatus(Value):
     waiting_for: str = ""  # what the unit's guard waits for before the engine is started
     n_links_lost: int = 0
     unheard_s: float = 0.0  # how long the host could not be heard, in all
+    is_unheard: bool = False  # the time was up while nothing could be heard of the unit
     n_dropped: int = 0  # entries that journald says it did not store
     notes: tuple[str, ...] = ()  # what an operator must know of the picture itself: gaps, clock, container
     cursor: str = ""
     crash: Crash | None = None  # the last
     crashes: tuple[Crash, ...] = ()
+
+    @property
+    def judgement(self) -> State:
+        """How good that is; unknown while it goes on, and where nothing was heard when the time was up."""
+        return State.UNKNOWN if self.is_unheard else _JUDGED.get(self.state, State.UNKNOWN)
 
     @property
     def elapsed_s(self) -> float:

@@ -4,7 +4,7 @@ from html import escape
 
 from opslib.domain.engine_figures import EngineFigures
 from opslib.domain.facts.gpu import Gpu
-from opslib.domain.launch_status import LaunchState, LaunchStatus, answer_words
+from opslib.domain.launch_status import LaunchStatus, answer_words
 from opslib.domain.launch_story import LaunchStory
 from opslib.domain.states import State
 from opslib.views.launch_strips import strips_html, strips_text
@@ -16,13 +16,6 @@ from opslib.views.theme import BLUE, badge, note, pending_badge, state_text
 GIB = 2**30
 N_JOURNAL_LINES = 12
 _NOW, _SEEN, _GPUS = ("signal", "now"), ("at (s)", "what was seen"), ("GPU", "", "memory used")
-STATES = {
-    LaunchState.READY: State.OK,
-    LaunchState.CRASHED: State.CRITICAL,
-    LaunchState.FAILED: State.CRITICAL,
-    LaunchState.TIMED_OUT: State.CRITICAL,
-    LaunchState.STALLED: State.WARNING,
-}
 
 
 def launch_panel(
@@ -35,8 +28,8 @@ def launch_panel(
     """
     status = story.status
     assert status is not None
-    state = STATES.get(status.state, State.UNKNOWN)
-    is_going_on = state is State.UNKNOWN and status.state is not LaunchState.ABORTED
+    state = status.judgement
+    is_going_on = state is State.UNKNOWN and not status.state.is_final
     label = pending_badge(status.state.value) if is_going_on else badge(state)
     words = status.waiting_words or status.reason
     summary = f"{unit} {status.state.value}" + (f": {words}" if words else "")

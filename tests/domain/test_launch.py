@@ -19,6 +19,7 @@ from opslib.domain.launch import (
 )
 from opslib.domain.launch_events import Aborted, AnswerSeen, ExitSeen, HostHello, JournalGap
 from opslib.domain.launch_status import FINAL
+from opslib.domain.states import State
 
 T0 = datetime(2026, 11, 29, 12, tzinfo=UTC)
 OLD, NEW, NEXT = "a" * 32, "b" * 32, "c" * 32
@@ -201,6 +202,22 @@ def test_a_lost_link_is_unknown_and_comes_back(tracker):
     status, _ = feed(tracker, UnitSeen(at=at(1), status=unit()), LinkLost(at=at(5)))
     assert status.state is LaunchState.UNREACHABLE
     assert feed(tracker, TickSeen(at=at(9)))[0].state is LaunchState.STARTING
+
+
+@pytest.mark.parametrize(
+    ("events", "judgement"),
+    [
+        ([], State.UNKNOWN),
+        ([UnitSeen(at=at(1), status=unit())], State.CRITICAL),
+        ([UnitSeen(at=at(1), status=unit()), LinkLost(at=at(5))], State.UNKNOWN),
+        ([UnitSeen(at=at(1), status=unit()), LinkLost(at=at(5)), TickSeen(at=at(6))], State.CRITICAL),
+    ],
+    ids=["never heard", "not ready", "link lost", "heard again"],
+)
+def test_a_time_that_is_up_in_silence_is_unknown(tracker, events, judgement):
+    """Not ready in time is critical only where the host could be heard then; unreachable is not failed."""
+    status, _ = feed(tracker, *events, DeadlineReached(at=at(100)))
+    assert (status.state, status.judgement) == (LaunchState.TIMED_OUT, judgement)
 
 
 @pytest.mark.parametrize("invocation_id", ["", OLD])

@@ -8,7 +8,6 @@ from opslib.app.watching import LaunchPanel, watch
 from opslib.domain.launch_status import LaunchState, LaunchStatus
 from opslib.domain.states import State
 from opslib.errors import CouldNotFindOut
-from opslib.views.launch import STATES
 from opslib.views.panels import answer_panel
 from opslib.workflow.launch import start_unit
 from opslib.workflow.snapshot import take_snapshot
@@ -35,7 +34,7 @@ async def launch_once(run: Run, section: str) -> Answer:
         snapshot = take_snapshot(run.host, run.parameters.unit, has_gpus=bool(run.parameters.gpus))
         facts["snapshot"] = snapshot.model_dump(mode="json")
     result = SectionResult(
-        state=STATES.get(status.state, State.UNKNOWN),
+        state=status.judgement,
         summary=_summary(run, status),
         value=facts,
         is_headline=status.state is LaunchState.READY,
