@@ -20,7 +20,7 @@ from opslib.domain.rollout_judge import judge_rollout, judge_undo, next_wave
 from opslib.domain.rollout_state import RolloutState
 from opslib.domain.states import Outcome, State
 from opslib.errors import Refused
-from opslib.records.rollout import PARAMETERS_FILE, RolloutFolder
+from opslib.records.rollout import RolloutFolder
 
 OnFolder = Callable[[Path], None]
 
@@ -38,8 +38,7 @@ def run_rollout(
     plan: RolloutPlan, runs_dir: Path, *, on_folder: OnFolder = lambda _path: None, on_change: OnChange
 ) -> RolloutEnd:
     """Carry a checked plan out; its record is kept whatever happens. Raises Refused before anything is contacted."""
-    folder = RolloutFolder.create(runs_dir, plan)
-    folder.folder.write_text(PARAMETERS_FILE, parameters_text(dict(plan.parameters)))
+    folder = RolloutFolder.create(runs_dir, plan, parameters_text(dict(plan.parameters)))
     on_folder(folder.path)
     with folder.held():
         rollout = Rollout(folder, on_change)
@@ -51,9 +50,10 @@ def run_rollout(
 def resume_rollout(folder: RolloutFolder, *, on_change: OnChange) -> RolloutEnd:
     """Go on where a rollout stopped or was killed, once each host's truth is asked again.
 
-    Raises LockHeld where another process runs it, Refused where it was undone.
+    Raises LockHeld where another process runs it, Refused where it was undone, CouldNotFindOut where events were lost.
     """
     with folder.held():
+        folder.check_whole()
         rollout = Rollout(folder, on_change)
         if rollout.state.is_undone:
             raise Refused(f"{folder.path.name} was undone", hint="begin a new rollout")
@@ -67,9 +67,10 @@ def resume_rollout(folder: RolloutFolder, *, on_change: OnChange) -> RolloutEnd:
 def undo_rollout(folder: RolloutFolder, *, on_change: OnChange) -> RolloutEnd:
     """Bring every host back to how the rollout found it, the one that was touched last first.
 
-    Raises LockHeld where a process runs it.
+    Raises LockHeld where a process runs it, CouldNotFindOut where events were lost.
     """
     with folder.held():
+        folder.check_whole()
         rollout = Rollout(folder, on_change)
         folder.forget_wishes()
         with _ended_in_order(rollout):

@@ -124,9 +124,16 @@ def _follow(rollout: Rollout, alias: str, worker: Worker) -> Path | None:
 
 
 def judged(path: Path) -> tuple[HostStep, State, str]:
-    """Where a host stands by the record of its run; one that was killed is closed first."""
+    """Where a host stands by the record of its run; one that was killed is closed first.
+
+    A kernel whose run was killed lives on for a moment, and may still be at work on the host: its end is waited for.
+    """
+    end_at = time.monotonic() + PATIENCE_S
     with suppress(OpslibError):
-        close_killed(path)
+        while close_killed(path) is None and time.monotonic() < end_at:
+            if (record := read_worker_record(path)) is None or record.is_ended:
+                break
+            time.sleep(_LOOK_EVERY_S)
     record = read_worker_record(path)
     if record is None:
         return HostStep.UNKNOWN, State.UNKNOWN, f"its record {path.name} can't be read"

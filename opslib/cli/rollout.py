@@ -2,10 +2,14 @@
 
 import json
 import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from opslib.app.catalogue import default_runs_dir, find_runbook
 from opslib.app.given import read_given
@@ -18,12 +22,16 @@ from opslib.cli.rollout_screen import RolloutScreen
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text, plain_table
 from opslib.domain.rollout import RolloutPlan, wave_words, waves
-from opslib.domain.states import worst
+from opslib.domain.states import State, worst
 from opslib.errors import BadParameter, ConsentMissing, OpslibError
+from opslib.records.alive import is_alive
 from opslib.records.folder import HTML_FILE
 from opslib.records.rollout import Asked, RolloutFolder
 
-_WIDEST = 200  # where there is no terminal
+_DRY = "dry run, nothing was changed: "
+_MOST_NAMED = 3  # records of hosts that did not pass
+_NARROWEST = 40  # columns for what a dry run said
+_WITH_ALL = ("is_yes", "runs_dir", "as_json")  # what goes with --ask, --resume and --undo as well
 
 
 @click.command("rollout")
@@ -65,15 +73,20 @@ def rollout_command(
     place = runs_dir or default_runs_dir()
     screen = RolloutScreen(is_quiet_stdout=as_json)
     if ask:
+        _nothing_else("--ask", "ask", "runbook")
         return _ask(RolloutFolder.open(place, runbook or "last"), ask)
-    if resume and undo:
+    if resume is not None and undo is not None:
         raise BadParameter("--resume and --undo are two things")
-    if resume or undo:
-        _nothing_else(runbook, (*hosts, *more_hosts, *files, *words))
+    if resume is not None or undo is not None:
+        name = "--undo" if resume is None else "--resume"
+        _nothing_else(name, "resume", "undo")
+        if not (resume or undo):
+            raise BadParameter(f"{name}: which rollout? Its folder, its name or last")
         folder = RolloutFolder.open(place, resume or undo or "")
+        folder.check_whole()
         if undo:
             _agree(f"Undo {folder.path.name} on {_n_touched(folder)} hosts?", folder.plan(), is_yes=is_yes)
-        act = resume_rollout if resume else undo_rollout
+        act = undo_rollout if resume is None else resume_rollout
         with screen.running():
             end = act(folder, on_change=screen.take)
         return tell_end(screen, end, as_json=as_json)
@@ -126,9 +139,16 @@ def tell_end(screen: RolloutScreen, end: RolloutEnd, *, as_json: bool, can_go_on
     screen.say(f"record  {end.folder}")
     if page.is_file():
         screen.say(f"read    {page.as_uri()}")
+    _tell_why(screen, [progress.record for progress in end.state.failures])
     for what, command in commands.items():
         screen.say(f"{what:<6}  {command}")
     return code
+
+
+def _tell_why(screen: RolloutScreen, records: list[str]) -> None:
+    """How to read what the runs of the hosts that did not pass say; of many, the first."""
+    for record in [record for record in records if record][:_MOST_NAMED]:
+        screen.say(f"why     opslib runs show {record}")
 
 
 def _document(end: RolloutEnd, commands: dict[str, str]) -> dict[str, Any]:
@@ -166,10 +186,28 @@ def _dry_run(screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_jso
         return state.exit_code
     rows = [[host.host, host.stands, badge_text(host.state.value), host.text] for host in found]
     screen.say()
-    width = screen.console.width if screen.console.is_terminal else _WIDEST
-    for line in plain_table(("host", "its unit now", "dry run", "what its run would do"), rows):
-        screen.say(line if len(line) <= width else f"{line[: width - 1]}…")
+    for line in _dry_lines(rows, screen.console.width if screen.console.is_terminal else None):
+        screen.say(line)
+    counts = Counter(host.state for host in found)
+    said = ", ".join(f"{counts[each]} {each}" for each in sorted(counts, key=lambda each: each.exit_code, reverse=True))
+    screen.say()
+    screen.say(f"{badge_text(state.value)}  dry run on {len(found)} hosts: {said}; nothing was changed", "bold")
+    _tell_why(screen, [host.record for host in found if host.state is not State.OK])
     return state.exit_code
+
+
+def _dry_lines(rows: list[list[str]], width: int | None) -> Iterator[str]:
+    """The table; on a terminal what a run would do goes on below itself, or below its host where that is too narrow."""
+    head = plain_table(("host", "its unit now", "dry run"), [row[:3] for row in rows])
+    indent = max(map(len, head)) + 2
+    for line, words in zip(head, ["what its run would do", *(row[3].removeprefix(_DRY) for row in rows)], strict=True):
+        if width is None:
+            yield f"{line:<{indent}}{words}"
+        elif width - indent >= _NARROWEST:
+            yield from textwrap.wrap(words, width, initial_indent=f"{line:<{indent}}", subsequent_indent=" " * indent)
+        else:
+            yield line
+            yield from textwrap.wrap(words, width, initial_indent="    ", subsequent_indent="    ")
 
 
 def _dry_facts(host: DryHost) -> dict[str, Any]:
@@ -177,16 +215,27 @@ def _dry_facts(host: DryHost) -> dict[str, Any]:
 
 
 def _ask(folder: RolloutFolder, ask: Asked) -> int:
-    if folder.state().outcome is not None:
+    state = folder.state()
+    if state.outcome is not None:
         raise BadParameter(f"{folder.path.name} has ended: nobody is there to ask")
+    if state.process_id and not is_alive(state.plan.controller, state.process_id, state.begun_at):
+        what, hint = f"its process {state.process_id} is gone", f"opslib rollout --resume {folder.path} goes on"
+        raise BadParameter(f"{folder.path.name}: {what}: nobody is there to ask", hint=hint)
     folder.ask(ask)
     show(f"asked {folder.path.name} to {ask}; it is heard between two hosts")
     return 0
 
 
-def _nothing_else(runbook: str, others: tuple[object, ...]) -> None:
-    if runbook or others:
-        raise BadParameter("hosts and parameters of a rollout are those of its beginning: give its folder alone")
+def _nothing_else(name: str, *meant: str) -> None:
+    """Refuse whatever else was given: a --dry-run that is passed over would act, a --wave would change nothing."""
+    context = click.get_current_context()
+    given = [option for option in context.params if context.get_parameter_source(option) is ParameterSource.COMMANDLINE]
+    others = [option for option in given if option not in (*meant, *_WITH_ALL)]
+    if not others:
+        return
+    if "dry_run" in others:
+        raise BadParameter(f"{name} has no --dry-run: it asks each host first, and acts", hint="see opslib survey")
+    raise BadParameter(f"{name}: hosts and parameters of a rollout are those of its beginning: give its folder alone")
 
 
 def _n_touched(folder: RolloutFolder) -> int:

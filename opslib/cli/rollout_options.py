@@ -7,8 +7,10 @@ import click
 
 from opslib.app.rollout_planning import Care
 from opslib.domain.schedule import parse_span
+from opslib.errors import BadParameter
 
 _ANY, _SOME = click.IntRange(0), click.IntRange(1, 64)
+_LONGEST_S = 86400  # what nobody waits for is a slip
 _CARE = (
     click.option("--canary", type=_ANY, default=1, metavar="N", help="Hosts that go first, alone [1]."),
     click.option("--wave", default="25%", metavar="N|N%", help="Hosts at a time after that [25%]."),
@@ -29,15 +31,22 @@ def care_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def care_of(options: Mapping[str, Any]) -> Care:
-    """What was chosen; raises BadParameter for what is no time span."""
+    """What was chosen; raises BadParameter for what is no time span, or longer than a day."""
     pause = options["pause"]
     return Care(
         canary=options["canary"],
         wave=options["wave"],
         max_failures=options["max_failures"],
-        pause_s=None if pause is None else parse_span(pause, "--pause"),
+        pause_s=None if pause is None else _span(pause, "--pause"),
         min_serving=options["min_serving"],
         workers=options["workers"],
-        drain_s=parse_span(options["drain"], "--drain"),
+        drain_s=_span(options["drain"], "--drain"),
         is_drain_forced=options["force_drain"],
     )
+
+
+def _span(text: str, name: str) -> int:
+    seconds = parse_span(text, name)
+    if seconds > _LONGEST_S:
+        raise BadParameter(f"{name} {text}: expected a day at most")
+    return seconds

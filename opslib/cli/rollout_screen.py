@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from opslib.cli.showing import visible
+from opslib.cli.story import SteadyConsole
 from opslib.domain.rollout import UNDER_WAY, HostStep, RolloutEvent, wave_words, waves
 from opslib.domain.rollout_state import HostProgress, RolloutState
 
@@ -35,7 +36,9 @@ class RolloutScreen:
 
     def __init__(self, *, is_quiet_stdout: bool) -> None:
         stream = sys.stderr if is_quiet_stdout else sys.stdout
-        self.console = Console(file=stream, highlight=False, markup=False, emoji=False, soft_wrap=not stream.isatty())
+        self.console = SteadyConsole(
+            file=stream, highlight=False, markup=False, emoji=False, soft_wrap=not stream.isatty()
+        )
         self._state: RolloutState | None = None
         self._said: dict[str, tuple[HostStep, str]] = {}
         self._is_live = False

@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x1f\x7f-\x9f]")
 _INDENT = " " * 10
 
 
-class _Console(Console):
+class SteadyConsole(Console):
     """A console whose reader may leave (`| head`), or whose disk may be full, without ending the run."""
 
     def on_broken_pipe(self) -> None:
@@ -46,7 +46,7 @@ class Story:
     """Prints events as they come; unknown kinds are printed as plain sentences."""
 
     def __init__(self, *, is_quiet_stdout: bool = False) -> None:
-        self._console = _Console(
+        self._console = SteadyConsole(
             file=sys.stderr if is_quiet_stdout else sys.stdout,
             highlight=False,
             markup=False,

@@ -96,7 +96,7 @@ def wave_size(wave: str, n_hosts: int) -> int:
     >>> wave_size("25%", 8), wave_size("25%", 3), wave_size("2", 8)
     (2, 1, 2)
     """
-    found = re.fullmatch(r"(\d{1,4})(%?)", wave.strip())
+    found = re.fullmatch(r"([0-9]{1,4})(%?)", wave.strip())
     if not found:
         raise BadParameter(f"--wave {wave}: expected a number of hosts such as 2, or a share such as 25%")
     number, is_share = int(found[1]), bool(found[2])
@@ -163,6 +163,8 @@ def choose_hosts(asked: Sequence[str], inventory: Mapping[str, HostSettings], wh
         for alias, settings in inventory.items():
             if word == ALL or word in settings.labels:
                 chosen.setdefault(alias, word)
+    if not inventory and asked:
+        raise UnknownName(f"--hosts: {where} names no host", hint="write [hosts.ALIAS] and an address into it")
     if not chosen:
         raise BadParameter("--hosts: give aliases or labels of hosts.toml, or all")
     _refuse_twins({alias: inventory[alias] for alias in chosen})

@@ -7,6 +7,7 @@
 
 import json
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from opslib.domain.redaction import redact_value
 from opslib.domain.rollout import RolloutEvent, RolloutPlan
 from opslib.domain.rollout_state import RolloutState, fold
 from opslib.domain.states import Value
-from opslib.errors import CouldNotFindOut, LockHeld, UnknownName, reason_of
+from opslib.errors import CouldNotFindOut, LockHeld, OpslibError, UnknownName, reason_of
 from opslib.records.find import find_record
 from opslib.records.folder import RunFolder
 from opslib.records.operator import operator
@@ -37,6 +38,7 @@ CONTROL_FILE = "control.jsonl"
 PARAMETERS_FILE = "parameters.yaml"
 LOGS_DIR = "logs"
 _LOCKS_DIR = ".rollouts"  # beside the records: a record is sealed while its lock is held
+_BEGINNING = b'{"at": "'  # of every event's line
 Asked = Literal["pause", "resume", "stop"]
 
 
@@ -62,10 +64,16 @@ class RolloutFolder:
         return self.folder.path
 
     @classmethod
-    def create(cls, runs_dir: Path, plan: RolloutPlan) -> "RolloutFolder":
-        """A new folder with the plan in it; raises Refused where it can't be made."""
+    def create(cls, runs_dir: Path, plan: RolloutPlan, parameters: str | None = None) -> "RolloutFolder":
+        """A new folder with the plan and the parameters in it, or none; raises OpslibError where it can't be made."""
         made = cls(RunFolder.create(runs_dir, "rollout", "", plan.runbook, plan.begun_at))
-        made.folder.write_json(PLAN_FILE, plan.model_dump(mode="json"))
+        try:
+            made.folder.write_json(PLAN_FILE, plan.model_dump(mode="json"))
+            if parameters is not None:
+                made.folder.write_text(PARAMETERS_FILE, parameters)
+        except OpslibError:  # a full disk
+            shutil.rmtree(made.path, ignore_errors=True)
+            raise
         return made
 
     @classmethod
@@ -88,11 +96,38 @@ class RolloutFolder:
             raise CouldNotFindOut(f"{self.path / PLAN_FILE} is no plan: {first_fault(error)}") from error
 
     def events(self) -> Iterator[RolloutEvent]:
-        """All whole events; a torn line is left out."""
-        with suppress(FileNotFoundError):
-            for line in (self.path / STATE_FILE).read_bytes().splitlines():
-                with suppress(ValueError):
-                    yield RolloutEvent.model_validate_json(line)
+        """All whole events; a torn line is left out. Raises CouldNotFindOut where they can't be read."""
+        for line in self._lines():
+            with suppress(ValueError):
+                yield RolloutEvent.model_validate_json(line)
+
+    def check_whole(self) -> None:
+        """Raise CouldNotFindOut where events were lost: who was touched, and what was found there, is not known then.
+
+        A line that a killed process has torn loses nothing, as what it announces was not begun; any other that is no
+        event does, and so does a host of `record.json` that no event knows.
+        """
+        n_bad = sum(1 for line in self._lines() if not _is_torn(line) and not _is_event(line))
+        known = {f"on {progress.host}" for progress in self.state().hosts if progress.begun_at}
+        record = self.folder.read_record()
+        names = [section.name for section in record.sections] if record else []
+        lost = [name.removeprefix("on ") for name in names if name not in known]
+        said = [f"{n_bad} lines are no events" if n_bad else ""]
+        said.append(f"it knows nothing of {', '.join(lost)}, which {'was' if len(lost) == 1 else 'were'} touched")
+        if n_bad or lost:
+            words = "; ".join(filter(None, said if lost else said[:1]))
+            raise CouldNotFindOut(
+                f"{self.path / STATE_FILE} is damaged: {words}",
+                hint="nothing was done; opslib survey and opslib rollback HOST UNIT tell and undo one host at a time",
+            )
+
+    def _lines(self) -> list[bytes]:
+        try:
+            return (self.path / STATE_FILE).read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CouldNotFindOut(f"{self.path / STATE_FILE} can't be read: {reason_of(error)}") from error
 
     def state(self) -> RolloutState:
         """Where the rollout stands by what is on the disk."""
@@ -114,7 +149,7 @@ class RolloutFolder:
     def wishes(self) -> list[Wish]:
         """What was asked since the last call."""
         found: list[Wish] = []
-        with suppress(FileNotFoundError), (self.path / CONTROL_FILE).open("rb") as file:
+        with suppress(OSError), (self.path / CONTROL_FILE).open("rb") as file:
             file.seek(self._control_offset)
             for line in file:
                 if not line.endswith(b"\n"):
@@ -164,6 +199,25 @@ class RolloutFolder:
                 _append_line(path, line)
         except OSError as error:
             raise CouldNotFindOut(f"{path} could not be written: {reason_of(error)}") from error
+
+
+def _is_event(line: bytes) -> bool:
+    with suppress(ValueError):
+        RolloutEvent.model_validate_json(line)
+        return True
+    return False
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether it is the beginning of an event, or what a power cut leaves of one."""
+    if not line.strip(b"\0"):
+        return True
+    if line[: len(_BEGINNING)] != _BEGINNING[: len(line)]:
+        return False
+    with suppress(ValueError):
+        json.loads(line)
+        return False
+    return True
 
 
 def _append_line(path: Path, line: bytes) -> None:

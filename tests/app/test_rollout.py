@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import subprocess
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
@@ -425,6 +427,19 @@ def test_a_run_that_outlived_the_rollout_counts(tmp_path):
     assert set(listed) == {"running", "finished"}, "it began before this process, and is this one's now"
 
 
+def test_a_kernel_that_outlives_its_killed_run_is_waited_for(tmp_path, monkeypatch):
+    """A run that was killed is judged when its kernel is gone, too: until then it may be at work on the host."""
+    monkeypatch.setattr(rollout_host, "PATIENCE_S", 10)
+    monkeypatch.setattr(rollout_host, "_LOOK_EVERY_S", 0.05)
+    run = RunFolder.create(tmp_path, "practice-1", UNIT, "30-launch", datetime.now(UTC))
+    with subprocess.Popen(["sleep", "0.5"]) as kernel:
+        here = {"controller": socket.gethostname(), "process_id": kernel.pid}
+        run.write_record(RunRecord(runbook="30-launch", parameters={}, started_at=datetime.now(UTC), **here))
+        step, state, text = rollout_host.judged(run.path)
+    assert (step, state) == (HostStep.UNKNOWN, State.UNKNOWN)
+    assert "its process is gone" in text
+
+
 def test_one_process_at_a_time(tmp_path):
     """While a process runs a rollout, another can't resume or undo it; it is named."""
     folder = killed(tmp_path)
@@ -496,3 +511,11 @@ def test_consent_is_asked_for_real_hosts(tmp_path, monkeypatch):
     assert plan_rollout("launch", ["gpu-a"], {}).pause_s == 300
     assert not needs_consent(plan_rollout("launch", ["gpu-a"], {"consent": "given"}))
     assert not needs_consent(plan_rollout("verify-download", ["gpu-a"], {}))
+
+
+def test_an_inventory_that_names_no_host_says_so(tmp_path, monkeypatch):
+    """Who asked for all hosts, or for one, is told that there is none, and where."""
+    (tmp_path / "hosts.toml").write_text("")
+    monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
+    with pytest.raises(UnknownName, match=r"hosts\.toml names no host"):
+        plan_rollout("launch", ["all"], {})

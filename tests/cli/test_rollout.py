@@ -2,16 +2,22 @@
 
 import io
 import json
+import os
+import socket
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 
+from opslib.app.rollout_record import record_of_rollout
 from opslib.cli.main import call
 from opslib.cli.rollout_screen import RolloutScreen, headline, host_table
 from opslib.domain.rollout import HostStep, RolloutEvent, RolloutPlan, UnitFound
 from opslib.domain.rollout_state import after, new_state
 from opslib.domain.states import State
+from opslib.errors import CouldNotFindOut
+from opslib.records.folder import RunFolder
 from opslib.records.rollout import RolloutFolder
 
 BEGAN = datetime(2026, 11, 30, 10, tzinfo=UTC)
@@ -52,6 +58,8 @@ REFUSED = [
     ("deploy --hosts prod --min-serving 2", "--min-serving 2: of 2 hosts none could ever be taken down"),
     ("deploy --hosts prod --max-failures 2", "--max-failures 2: there are only 2 hosts"),
     ("deploy --hosts prod --pause soon", "--pause: expected a time span"),
+    ("deploy --hosts prod --pause 9999d", "--pause 9999d: expected a day at most"),
+    ("deploy --hosts prod --drain 2d", "--drain 2d: expected a day at most"),
     ("deploy --hosts prod --drain soon", "--drain: expected a time span"),
     ("deploy --hosts prod --max-failures -1", "-1 is not in the range"),
     ("deploy --hosts prod -p host=gpu-a", "host: the hosts are chosen by --hosts"),
@@ -63,6 +71,15 @@ REFUSED = [
     ("--resume last", "there is no rollout in"),
     ("--undo nothing", "no record 'nothing' in"),
     ("--resume a --undo b", "--resume and --undo are two things"),
+    ("--resume=", "--resume: which rollout? Its folder, its name or last"),
+    ("--undo= --yes", "--undo: which rollout?"),
+    ("--resume a --undo=", "--resume and --undo are two things"),
+    ("--resume last --dry-run", "--resume has no --dry-run: it asks each host first, and acts"),
+    ("--undo last --dry-run", "--undo has no --dry-run"),
+    ("--ask stop last --dry-run", "--ask has no --dry-run"),
+    ("--undo last --wave 1", "--undo: hosts and parameters of a rollout are those of its beginning"),
+    ("--ask stop --resume last", "--ask: hosts and parameters of a rollout are those of its beginning"),
+    ("deploy --hosts prod --wave ٣", "--wave ٣: expected a number of hosts"),
     ("deploy --resume last", "are those of its beginning: give its folder alone"),
     ("--undo last --hosts prod", "are those of its beginning: give its folder alone"),
     ("--ask later last", "'later' is not one of 'pause', 'resume', 'stop'"),
@@ -162,6 +179,107 @@ def test_who_runs_elsewhere_is_asked(place, capsys):
     folder.append(RolloutEvent(at=BEGAN, kind="ended", state=State.OK, text="all"))
     assert call(["rollout", "--ask", "stop", str(folder.path)]) == 4
     assert "has ended: nobody is there to ask" in capsys.readouterr().err
+
+
+def test_nobody_is_asked_where_its_process_is_gone(place, capsys):
+    """A wish that nobody would hear isn't left: the rollout was killed, and can be gone on with."""
+    folder = RolloutFolder.create(place / "runs", plan().model_copy(update={"controller": socket.gethostname()}))
+    folder.append(RolloutEvent(at=BEGAN, kind="begun", process_id=4_000_000))
+    assert call(["rollout", "--ask", "pause", "last"]) == 4
+    assert (
+        "its process 4000000 is gone: nobody is there to ask. Next: opslib rollout --resume" in capsys.readouterr().err
+    )
+    assert folder.wishes() == []
+
+
+def emptied(lines):
+    return b""
+
+
+def spoilt(lines):
+    return b"".join([*lines[:-1], b"garbage\n"])
+
+
+def foreign(lines):
+    return b"".join([*lines[:-1], b'{"at": "2026-11-30T10:00:00Z", "kind": "lunch"}\n'])
+
+
+DAMAGE = [
+    (emptied, "is damaged: it knows nothing of gpu-1, which was touched"),
+    (spoilt, "is damaged: 1 lines are no events; it knows nothing of gpu-1, which was touched"),
+    (foreign, "is damaged: 1 lines are no events; it knows"),
+]
+
+
+@pytest.mark.parametrize("option", ["--resume", "--undo"])
+@pytest.mark.parametrize(("damage", "words"), DAMAGE)
+def test_a_state_that_lost_events_is_not_gone_by(damage, words, option, place, capsys):
+    """What was found on a host is known from the events alone: where some are lost, none is said to be as it was."""
+    folder = touched(place)
+    state = folder.path / "state.jsonl"
+    state.write_bytes(damage(state.read_bytes().splitlines(keepends=True)))
+    before = {path: path.read_bytes() for path in folder.path.iterdir()}
+    assert call(["rollout", option, "last", "--yes"]) == 3
+    assert words in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
+
+
+def test_a_state_that_cannot_be_read(place, capsys):
+    """It is named with the system's reason, exit code 3."""
+    folder = touched(place)
+    (folder.path / "state.jsonl").unlink()
+    (folder.path / "state.jsonl").mkdir()
+    assert call(["rollout", "--undo", "last", "--yes"]) == 3
+    assert "state.jsonl can't be read: Is a directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"at": "2026-1', b'{"at": "2026-11-30T10:00:00Z", "kind": "ho\n', b"\0\0\0"])
+def test_a_torn_line_loses_nothing(torn, place):
+    """What a killed process or a power cut leaves of a line announced nothing that was begun."""
+    folder = touched(place)
+    with (folder.path / "state.jsonl").open("ab") as file:
+        file.write(torn)
+    folder.check_whole()
+    assert folder.state().host("gpu-1").found == UnitFound()
+
+
+def touched(place):
+    """A rollout that has touched its first host."""
+    folder = RolloutFolder.create(place / "runs", plan())
+    events = [
+        RolloutEvent(at=BEGAN, kind="begun", process_id=4_000_000),
+        RolloutEvent(at=BEGAN, kind="host", host="gpu-1", step=HostStep.WAITING, found=UnitFound()),
+    ]
+    for event in events:
+        folder.append(event)
+    folder.write_record(record_of_rollout(folder.state()))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["rollout.json", "parameters.yaml"])
+def test_a_folder_that_cannot_be_filled_is_taken_away(name, place, monkeypatch):
+    """A full disk leaves no half of a rollout, which --resume last would take for one."""
+
+    def full(self, path, content, write=RunFolder._write):
+        if path == name:
+            raise CouldNotFindOut("No space left on device")
+        return write(self, path, content)
+
+    monkeypatch.setattr(RunFolder, "_write", full)
+    with pytest.raises(CouldNotFindOut):
+        RolloutFolder.create(place / "runs", plan(), "{}")
+    assert list((place / "runs").iterdir()) == []
+
+
+def test_a_reader_that_leaves_ends_no_rollout(monkeypatch):
+    """`opslib rollout ... | head -1`: what is told to nobody is passed over, the hosts' runs come to their end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", buffering=1) as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        screen = RolloutScreen(is_quiet_stdout=False)
+        screen.say("one")
+        screen.take(RolloutEvent(at=BEGAN, kind="wave", wave=0, text="canary"), new_state(plan()))
 
 
 REHEARSE = [
