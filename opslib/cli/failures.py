@@ -24,6 +24,10 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
         leave(sys.stdout)
         return COULD_NOT_FIND_OUT
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group alone: what it has, not a mistake in one line
+        with suppress(OSError, CouldNotFindOut):
+            show(error.format_message(), file=sys.stderr)
+        return REFUSED
     kind, said, code = _said(error)
     lines = [redact(line) for line in said]  # a mistyped secret is quoted in what is wrong with it
     with suppress(OSError, CouldNotFindOut):  # nobody can be told

@@ -181,3 +181,12 @@ def test_a_change_that_is_ended_says_what_goes_on(monkeypatch):
     said = "restart was ended by SIGTERM; what was begun on the host goes on. Next: opslib status .* vllm-a"
     with pytest.raises(CouldNotFindOut, match=said), acting.at_work(FakeHost(), "vllm-a", "restart"):
         raise KeyboardInterrupt("SIGTERM")
+
+
+@pytest.mark.parametrize("line", [[], ["fleet"], ["bench"]], ids=["opslib", "fleet", "bench"])
+def test_a_group_alone_shows_what_it_has(line, capsys):
+    """Help as it is printed elsewhere, line by line: nothing was asked, so nothing was done (4)."""
+    assert call(line) == 4
+    told = capsys.readouterr().err
+    assert told.startswith("Usage: opslib")
+    assert "\nCommands:\n" in told
