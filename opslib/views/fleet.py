@@ -22,7 +22,9 @@ STEP_STATES = {
 }
 _HOST, _TURN, _STANDS, _SAYS = "host", "turn", "stands", "what it says"
 _BEGUN, _NOT_REACHED = "…", "·"
-_UPRIGHT = "writing-mode:vertical-rl;transform:rotate(180deg);font-weight:normal;white-space:nowrap"
+_NARROW = "margin:0 -7px"  # a column of marks: a cell has 10 pixels at each side
+_UPRIGHT = f"{_NARROW};writing-mode:vertical-rl;transform:rotate(180deg);font-weight:normal;white-space:nowrap"
+_WORDS = "min-width:12rem;white-space:normal;overflow-wrap:anywhere"  # what a host says stays readable
 
 
 def fleet_panel(state: RolloutState, reached: Mapping[str, Reached], link: Link) -> Shown:
@@ -33,9 +35,10 @@ def fleet_panel(state: RolloutState, reached: Mapping[str, Reached], link: Link)
     rows, text_rows = [], []
     for progress in state.hosts:
         turn, says, sections = _turn(state, progress), progress.text or None, reached.get(progress.host, {})
+        said = Html(f'<div style="{_WORDS}">{escape(says)}</div>') if says else None
         marks = [_mark(name, sections[name]) if name in sections else _none() for name in names]
         signs = "".join(_sign(sections[name]) if name in sections else _NOT_REACHED for name in names)
-        rows.append((_name(progress, link), turn, _stands(progress), *marks, says))
+        rows.append((_name(progress, link), turn, _stands(progress), *marks, said))
         text_rows.append((progress.host, turn, _stands_text(progress), signs or None, says))
     text = [text_first, "", text_table(text_rows, (_HOST, _TURN, _STANDS, "sections", _SAYS))]
     text += [f"sections: {', '.join(names)}"] if names else []
@@ -135,11 +138,11 @@ def _mark(name: str, state: State | None) -> Html:
         (MUTED, _BEGUN, "has begun") if state is None else (TEXT_COLOURS[state], STATE_SYMBOLS[state], state.value)
     )
     said = escape(f"{name}: {word}")
-    return Html(f'<span style="color:{colour};font-weight:700" title="{said}">{sign}</span>')
+    return Html(f'<span style="{_NARROW};color:{colour};font-weight:700" title="{said}">{sign}</span>')
 
 
 def _none() -> Html:
-    return Html(f'<span style="color:{MUTED}">{_NOT_REACHED}</span>')
+    return Html(f'<span style="{_NARROW};color:{MUTED}">{_NOT_REACHED}</span>')
 
 
 def _sign(state: State | None) -> str:
