@@ -56,7 +56,7 @@ def _ask(plan: RolloutPlan, runs_dir: Path, folder: Path, tell: Callable[[str], 
     if record is None or record.outcome is None or path is None:
         state = State.CRITICAL if worker.exit_code == Refused.exit_code else State.UNKNOWN
         return DryHost(alias, stands, state, refusal_in(log) or "its run left no record")
-    tell(f"{alias}: {record.outcome.reason}")
+    tell(f"{alias}: asked, {record.outcome.state}")
     return DryHost(alias, stands, record.outcome.state, record.outcome.reason, path.name)
 
 

@@ -108,10 +108,12 @@ def judge_undo(state: RolloutState) -> Outcome:
     left = [progress for progress in state.hosts if progress.found is not None and progress.step is not HostStep.UNDONE]
     n_never = len(state.hosts) - len(undone) - len(left)
     never = f"; {n_never} had not been touched" if n_never else ""
+    one, many = ("1 host", "is", "it", "it was"), (f"{len(undone)} hosts", "are", "them", "they were")
+    n_hosts, are, them, they = one if len(undone) == 1 else many
     if not left:
-        return Outcome(state=State.OK, reason=f"{len(undone)} hosts are as the rollout found them{never}")
+        return Outcome(state=State.OK, reason=f"{n_hosts} {are} as the rollout found {them}{never}")
     is_unknown = state.phase == "stopping" or all(progress.step is HostStep.UNKNOWN for progress in left)
-    reason = f"{len(undone)} hosts are as they were found; {_named(left)}{never}"
+    reason = f"{n_hosts} {are} as {they} found; {_named(left)}{never}"
     return Outcome(state=State.UNKNOWN if is_unknown else State.CRITICAL, reason=reason)
 
 

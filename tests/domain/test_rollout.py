@@ -253,8 +253,8 @@ UNDONE = [
         State.OK,
         "2 hosts are as the rollout found them; 6 had",
     ),
-    ([host("h2", HostStep.UNDONE), FAILED[0]], State.CRITICAL, "1 hosts are as they were found; h1 failed: broke"),
-    ([host("h2", HostStep.UNDONE), LOST[0]], State.UNKNOWN, "1 hosts are as they were found; h1 unknown: no answer"),
+    ([host("h2", HostStep.UNDONE), FAILED[0]], State.CRITICAL, "1 host is as it was found; h1 failed: broke"),
+    ([host("h2", HostStep.UNDONE), LOST[0]], State.UNKNOWN, "1 host is as it was found; h1 unknown: no answer"),
 ]
 
 
