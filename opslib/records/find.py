@@ -8,6 +8,7 @@ from opslib.records.folder import RECORD_FILE
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d)?)?)?")
 _LAST = re.compile(r"last(?:~(\d{1,4}))?")
+_NAMED = 3  # of the records that a name is a part of
 
 
 def find_record(runs_dir: Path, name: str) -> Path:
@@ -32,7 +33,11 @@ def find_record(runs_dir: Path, name: str) -> Path:
     if len(meant) == 1:
         return (runs_dir / meant[0]).resolve()
     if meant:
-        raise UnknownName(f"{name!r} is a part of {len(meant)} records' names: {', '.join(meant[:3])} ...")
+        more = " ..." if len(meant) > _NAMED else ""
+        raise UnknownName(
+            f"{name!r} is a part of {len(meant)} records' names: {', '.join(meant[:_NAMED])}{more}",
+            hint="say more of the name, newest first here; opslib runs lists them, --host HOST those of one host",
+        )
     raise UnknownName(f"no record {name!r} in {runs_dir}", hint="opslib runs lists them; `last` is the newest")
 
 
