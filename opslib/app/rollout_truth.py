@@ -10,7 +10,7 @@ from opslib.app.rollout_worker import record_of
 from opslib.domain.rollout import UNDER_WAY, HostStep, UnitFound
 from opslib.domain.rollout_state import HostProgress
 from opslib.domain.states import State
-from opslib.errors import CouldNotFindOut, OpslibError
+from opslib.errors import OpslibError
 from opslib.records.alive import is_alive
 from opslib.workflow.unit_found import gather_found
 
@@ -41,10 +41,9 @@ def _settle(rollout: Rollout, progress: HostProgress) -> None:
     try:
         now = gather_found(reach(rollout, alias), rollout.plan.unit, replaces=replaced_unit(rollout))
     except OpslibError as error:
+        # refused as well (a key that is gone from this machine): how it stands, nobody has heard
         words = f"{text}; asked again: {error.message}"
-        is_unknown = isinstance(error, CouldNotFindOut)
-        step = HostStep.UNKNOWN if is_unknown else HostStep.FAILED
-        rollout.note("host", alias, step, words, state=State.UNKNOWN if is_unknown else State.CRITICAL, is_due=True)
+        rollout.note("host", alias, HostStep.UNKNOWN, words, state=State.UNKNOWN, is_due=True)
         return
     if step is HostStep.PASSED:
         _settle_passed(rollout, progress, now, state, text)

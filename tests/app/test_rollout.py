@@ -21,7 +21,7 @@ from opslib.domain.record import RunRecord
 from opslib.domain.rollout import HostStep, RolloutEvent
 from opslib.domain.rollout_state import fold, new_state
 from opslib.domain.states import Outcome, State
-from opslib.errors import BadParameter, CouldNotFindOut, LockHeld, Refused, UnknownName
+from opslib.errors import BadParameter, CouldNotFindOut, HostUnreachable, LockHeld, Refused, UnknownName
 from opslib.records.folder import RunFolder
 from opslib.records.index import list_records
 from opslib.records.rollout import PARAMETERS_FILE, RolloutFolder, ask, read_rollout
@@ -378,6 +378,23 @@ def test_resume_asks_each_host_again(tmp_path):
         for text in said
     )
     assert texts() == ["new"] * 4
+
+
+def test_a_passed_host_that_cannot_be_asked_again_is_unknown(tmp_path, monkeypatch):
+    """Neither silence nor a refusal on this machine's side (a key that is gone) says that its unit has failed."""
+    for error in (HostUnreachable("nothing answered"), BadParameter("identity_file x does not exist")):
+
+        def away(_rollout, _alias, error=error):
+            raise error
+
+        found = Played.world.found("practice-1")
+        folder = killed(tmp_path, ("practice-1", HostStep.PASSED, {"found": found, "left": found, "state": State.OK}))
+        monkeypatch.setattr(rollout_truth, "reach", away)
+        told = []
+        resume_rollout(folder, on_change=lambda event, _, told=told: told.append(event))
+        first = next(event for event in told if event.host == "practice-1")
+        assert (first.step, first.state) == (HostStep.UNKNOWN, State.UNKNOWN)
+        assert error.message in first.text
 
 
 def test_a_killed_rollout_reads_so(tmp_path):
