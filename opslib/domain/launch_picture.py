@@ -9,6 +9,7 @@ from opslib.domain.launch_eta import Durations, eta_s
 from opslib.domain.launch_phases import FIRST_TOKEN, SERVING, PhaseTrack, launch_phase
 from opslib.domain.launch_signs import failure_words
 from opslib.domain.launch_status import FINAL, Crash, LaunchState, LaunchStatus
+from opslib.domain.survey import age_words
 
 _HTTP_OK = 200
 _SYSTEMD_SAYS = "status="  # so it writes an exit in the journal; what `systemctl show` knows of it is less
@@ -190,7 +191,10 @@ class LaunchPicture:
             return
         for phase_id in (SERVING, FIRST_TOKEN) if answer.kind != "none" else (SERVING,):
             self.track.move(phase_id, status.at)  # the journal's line may come later than the answer
-        self.become(LaunchState.READY, f"/health answers 200 after {status.elapsed_s:.0f} s")
+        if self.was_closed:  # else it may have served long before the first look
+            self.become(LaunchState.READY, f"/health answers 200 after {status.elapsed_s:.0f} s")
+        else:
+            self.become(LaunchState.READY, f"/health answers 200, up for {age_words(status.elapsed_s)}")
 
     def refresh(self) -> None:
         """Phase, progress and estimate, as the phases' track has them."""

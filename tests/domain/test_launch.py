@@ -106,6 +106,14 @@ def test_another_server_on_the_port_is_not_ours(tracker, is_ours):
     assert status.state is (LaunchState.STARTING if is_ours is False else LaunchState.READY)
 
 
+def test_a_unit_that_served_before_the_first_look(tracker):
+    """A watch that came late doesn't know when it became ready, only how long the unit has been up."""
+    seen = (UnitSeen(at=at(300), status=unit()), HealthSeen(at=at(300), status_code=200), answer(300, is_ours=True))
+    status, _ = feed(tracker, *seen)
+    assert status.state is LaunchState.READY
+    assert status.reason == "/health answers 200, up for 5 min"
+
+
 def test_a_unit_without_a_known_engine_is_ready_by_its_health(tracker):
     """Where no engine is recognised no token can be asked for; the port that was closed first decides."""
     status, _ = feed(
