@@ -66,6 +66,7 @@ def test_inside_a_record_names_mean_records(runs_dir, capsys, monkeypatch):
     [
         ("last~2", "last~2: there are 2 records"),
         ("30-launch", "'30-launch' is a part of 2 records' names"),
+        ("30-launch", "Next: say more of the name"),
         ("nothing", "no record 'nothing'"),
     ],
 )
