@@ -191,7 +191,8 @@ def _dry_run(screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_jso
     counts = Counter(host.state for host in found)
     said = ", ".join(f"{counts[each]} {each}" for each in sorted(counts, key=lambda each: each.exit_code, reverse=True))
     screen.say()
-    screen.say(f"{badge_text(state.value)}  dry run on {len(found)} hosts: {said}; nothing was changed", "bold")
+    n_hosts = "1 host" if len(found) == 1 else f"{len(found)} hosts"
+    screen.say(f"{badge_text(state.value)}  dry run on {n_hosts}: {said}; nothing was changed", "bold")
     _tell_why(screen, [host.record for host in found if host.state is not State.OK])
     return state.exit_code
 

@@ -214,10 +214,13 @@ def _is_torn(line: bytes) -> bool:
         return True
     if line[: len(_BEGINNING)] != _BEGINNING[: len(line)]:
         return False
-    with suppress(ValueError):
+    try:
         json.loads(line)
+    except RecursionError:  # nested as no event is: damage, not its beginning
         return False
-    return True
+    except ValueError:
+        return True
+    return False
 
 
 def _append_line(path: Path, line: bytes) -> None:
