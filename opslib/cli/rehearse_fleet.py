@@ -35,12 +35,14 @@ class Wanted:
 
     @property
     def scenarios(self) -> dict[int, str]:
-        """What goes wrong on which host; raises BadParameter for what is not N=SCENARIO."""
-        found = {}
+        """What goes wrong on which host; raises BadParameter for what is not N=SCENARIO, and for a host given twice."""
+        found: dict[int, str] = {}
         for word in self.scenario_on:
-            parts = re.fullmatch(r"(?:practice-)?(\d{1,3})=(\S+)", word)
+            parts = re.fullmatch(r"(?:practice-)?([0-9]{1,3})=(\S+)", word)
             if not parts:
                 raise BadParameter(f"--scenario-on {word}: expected N=SCENARIO, as 3=sampler-oom")
+            if int(parts[1]) in found:
+                raise BadParameter(f"--scenario-on {word}: host {int(parts[1])} has a scenario already")
             found[int(parts[1])] = parts[2]
         return found
 

@@ -286,6 +286,7 @@ REHEARSE = [
     ("--hosts 3 --scenario-on x", "expected N=SCENARIO"),
     ("--hosts 3 --scenario-on 4=healthy", "there is no host 4 among 3"),
     ("--hosts 3 --scenario-on 2=helthy", "no scenario 'helthy'"),
+    ("--hosts 3 --scenario-on 1=healthy --scenario-on 1=sampler-oom", "host 1 has a scenario already"),
     ("--hosts 0", "0 is not in the range"),
     ("--serve", "--scenario-on and --serve need --hosts"),
     ("--scenario-on 3=healthy", "--scenario-on and --serve need --hosts"),
