@@ -112,10 +112,11 @@ def _follow(rollout: Rollout, alias: str, worker: Worker) -> Path | None:
         if path is None and (path := record_of(worker.log)) is not None:
             tail = EventTail(path)
             rollout.note("host", alias, record=path.name)
-        for event in tail.read() if tail else ():
-            if event.get("kind") == "section-started" and event.get("section") != section:
-                section = str(event["section"])
-                rollout.show(alias, section)
+        events = tail.read() if tail else ()
+        begun = [str(event["section"]) for event in events if event.get("kind") == "section-started"]
+        if begun[-1:] not in ([], [section]):  # a section with nothing to do is over by now
+            section = begun[-1]
+            rollout.show(alias, section)
         if not is_running:
             return path
         if rollout.is_hard:
