@@ -204,6 +204,7 @@ def test_engine_killed_while_measured_is_noticed(run: Runner, deployed: Any, rea
     result, sections = run("40-investigate-crash", host=ALIAS, unit=UNIT)
     assert sections["investigate"]["value"]["diagnosis"]["cause"] in DIED
     assert result.exit_code == 2
+    debian.ssh("systemctl", "stop", UNIT, timeout_s=90)  # started again by systemd, it would take the next ones' port
 
 
 # ---------------------------------------------------------------- deploys that must not go well
