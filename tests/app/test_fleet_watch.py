@@ -13,6 +13,7 @@ from opslib.cli.main import call
 from opslib.cli.watch_hosts import HostsTable
 from opslib.hosts import open_host
 from opslib.rehearsal.fleet import start_fleet
+from opslib.workflow.launch import show_unit, start_unit
 
 UNIT = "vllm-watched"
 SERVES = (
@@ -30,8 +31,8 @@ def start(practice):
     (practice.root / "etc/systemd/system" / f"{UNIT}.service").write_text(text)
     host = open_host(practice.settings)
     try:
-        for words in (("daemon-reload",), ("start", "--", f"{UNIT}.service")):
-            assert host.run(("systemctl", *words), sudo=True).is_success
+        assert host.run(("systemctl", "daemon-reload"), sudo=True).is_success
+        start_unit(host, UNIT)
     finally:
         host.close()
 
@@ -70,7 +71,7 @@ def test_a_watch_that_is_closed_ends_on_every_host(fleet):
     assert next(news for news in updates if news).update is not None
     updates.close()
     host = open_host(fleet.hosts[0].settings)
-    assert host.run(("systemctl", "is-active", "--", f"{UNIT}.service")).text.strip() == "active"
+    assert show_unit(host, UNIT).active_state == "active"
     host.close()
 
 
