@@ -18,7 +18,8 @@ from opslib.app.notify import check_places, notify_end, notify_refusal
 from opslib.app.signals import signals_to
 from opslib.app.survey import chosen_aliases
 from opslib.domain.headless import HeadlessOptions, split_options
-from opslib.domain.parameters import RunParameters, SurveyHostsParameters
+from opslib.domain.parameter_parts import RunParameters
+from opslib.domain.parameters import SurveyHostsParameters
 from opslib.domain.record import RunRecord, new_record
 from opslib.domain.states import Outcome
 from opslib.errors import Refused

@@ -10,7 +10,8 @@ from opslib.app.binding import is_rehearsal_alias
 from opslib.app.catalogue import effect_of, find_runbook
 from opslib.app.headless import check_run
 from opslib.domain.host import HostSettings
-from opslib.domain.parameters import Parameters, schema_of
+from opslib.domain.parameter_parts import Parameters
+from opslib.domain.parameters import schema_of
 from opslib.domain.rollout import RolloutPlan, check_plan, choose_hosts
 from opslib.errors import BadParameter, UnknownName
 from opslib.hosts.inventory import load_inventory

@@ -14,7 +14,8 @@ from opslib.app.form import settle_form
 from opslib.app.keeping import show_record_note
 from opslib.domain.actions import Action, frozen_by
 from opslib.domain.host import Host, HostSettings
-from opslib.domain.parameters import RunParameters, schema_of, validate_parameters
+from opslib.domain.parameter_parts import RunParameters
+from opslib.domain.parameters import schema_of, validate_parameters
 from opslib.domain.problems import nearest
 from opslib.domain.record import RunRecord, SectionRecord, new_record
 from opslib.domain.states import Outcome, State, Value, worst

@@ -7,7 +7,7 @@ from opslib.app.binding import REHEARSAL, check_alias, is_rehearsal_alias
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.many import Unasked, ask_hosts
 from opslib.domain.host import Host
-from opslib.domain.parameters import ALL_HOSTS
+from opslib.domain.parameter_parts import ALL_HOSTS
 from opslib.domain.survey import HostSurvey, unreached
 from opslib.errors import Refused, UnknownName
 from opslib.hosts.inventory import Inventory, load_inventory

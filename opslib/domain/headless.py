@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from opslib.domain.parameters import RunParameters, is_reference, validate_parameters
+from opslib.domain.parameter_parts import RunParameters, is_reference
+from opslib.domain.parameters import validate_parameters
 from opslib.domain.problems import problems_of
 from opslib.errors import BadParameter
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from opslib import __version__
 from opslib.domain.actions import Action
 from opslib.domain.host import HostSettings
-from opslib.domain.parameters import RunParameters
+from opslib.domain.parameter_parts import RunParameters
 from opslib.domain.states import Outcome, State, Value
 from opslib.domain.survey import Clock
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from opslib.domain.parameters import RUNBOOKS, RunParameters, defaults_of, takes_text, validate_parameters
+from opslib.domain.parameters import RUNBOOKS, defaults_of, schema_of, takes_text, validate_parameters
 from opslib.domain.redaction import says_secret
 from opslib.errors import BadParameter, UnknownName
 
@@ -154,4 +154,4 @@ def test_literal_secret_is_refused_wherever_it_stands(runbook, given):
 @pytest.mark.parametrize("runbook", RUNBOOKS)
 def test_no_parameter_asks_for_a_secret(runbook):
     """No runbook has a parameter whose name says that its value is a secret."""
-    assert not [name for name in RunParameters.names(runbook) if says_secret(name)]
+    assert not [name for name in schema_of(runbook).model_fields if says_secret(name)]

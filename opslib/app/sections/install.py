@@ -8,7 +8,7 @@ from opslib.app.section import Answer, section, waiting_section
 from opslib.app.sections.memory import host_plan, serve_flags
 from opslib.domain.facts.systemd import unit_name
 from opslib.domain.lifecycle import forget_steps
-from opslib.domain.parameters import is_reference
+from opslib.domain.parameter_parts import is_reference
 from opslib.domain.plans import Plan
 from opslib.domain.states import State
 from opslib.domain.vllm_unit import start_timeout_words
