@@ -72,11 +72,19 @@ def test_rehearsal(rehearsal_answers: Answers, name: str):
     assert rehearsal_answers[name].result() == expected(name)
 
 
+BY_A_CHILD = ("Failed at step ", "Failed to locate executable ", "Changing to the requested working directory failed")
+
+
 @pytest.mark.realhost
 @pytest.mark.parametrize("name", CASES)
 def test_real(real_answers: Answers, name: str):
-    """The recorded answers are those of a real systemd."""
-    assert real_answers[name].result() == expected(name)
+    """The recorded answers are those of a real systemd.
+
+    But for what a child of systemd says before it becomes the program, and is gone: journald may not know whose it is.
+    """
+    answer = real_answers[name].result()
+    unheard = [line for line in expected(name) if line not in answer and any(words in line for words in BY_A_CHILD)]
+    assert sorted([*answer, *unheard]) == sorted(expected(name))
 
 
 def expected(name: str) -> list[str]:

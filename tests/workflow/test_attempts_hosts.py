@@ -21,7 +21,8 @@ StartLimitBurst=3
 
 [Service]
 Type=exec
-ExecStart=/usr/bin/env python3 -c "import opslib_is_not_here"
+# it lives on for a moment: journald can't tell whose the words of a process are that is gone when it reads them
+ExecStart=/usr/bin/env python3 -c "import atexit, time; atexit.register(time.sleep, 0.3); import opslib_is_not_here"
 Restart=on-failure
 RestartSec=0.2
 """
