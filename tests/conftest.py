@@ -1,5 +1,6 @@
 """Machines to test against: this one, a loopback sshd, the rehearsal host, and a real Debian."""
 
+import atexit
 import importlib
 import os
 import sys
@@ -31,11 +32,11 @@ COLLECTED = pytest.StashKey[set[Path]]()  # the modules that were looked into, s
 _LAST = "test_vectors.py"  # compares what all other tests have sent
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Keep every argument vector of the whole session, those of kernels and commands that it starts included."""
     if "OPSLIB_TRANSCRIPT" not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="opslib-transcript-")
-        config.add_cleanup(folder.cleanup)
+        atexit.register(folder.cleanup)  # after what a test's own open runs still ask while this process ends
         os.environ["OPSLIB_TRANSCRIPT"] = str(Path(folder.name) / "vectors.jsonl")
 
 

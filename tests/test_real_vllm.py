@@ -15,6 +15,7 @@ from opslib.app.ledger import read_ledger
 from opslib.cli.main import call
 from opslib.domain.parameters import schema_of
 from tests.rig.inventory import write_inventory
+from tests.rig.judgement import judged
 from tests.rig.real_vllm import MODEL_NAME, VERSION, RealVllmHost
 
 pytestmark = [pytest.mark.realvllm, pytest.mark.timeout(300, func_only=True)]
@@ -75,7 +76,7 @@ def deployed(run: Runner, real_vllm: RealVllmHost) -> Iterator[tuple[RunResult, 
 def test_deploy_ends_ready_and_measured(deployed: tuple[RunResult, Sections]) -> None:
     """A real deploy ends ok with exit code 0: ready without a restart, and every concurrency level measured."""
     result, sections = deployed
-    assert (result.outcome.state, result.exit_code) == ("ok", 0), result.outcome
+    assert judged(result.folder) == ("ok", 0), result.outcome
     launch, levels = sections["launch"]["value"], sections["benchmark"]["value"]["levels"]
     assert (launch["state"], launch["n_restarts"]) == ("ready", 0)
     assert [level["concurrency"] for level in levels] == DEPLOY["concurrency_levels"]

@@ -16,6 +16,7 @@ from opslib.workflow.bench_client import run_client
 from opslib.workflow.benchmark import one_token, run_benchmark
 from opslib.workflow.facts import gather_unit_status
 from tests.rig.inventory import write_inventory
+from tests.rig.judgement import judged
 from tests.rig.real_vllm import MODEL_DIR, MODEL_NAME, SERVE_FLAGS, RealVllmHost, with_flag
 
 pytestmark = [pytest.mark.realvllm, pytest.mark.timeout(900, func_only=True)]
@@ -103,7 +104,7 @@ def test_vllms_own_client_agrees(first: tuple[RunResult, dict[str, Any]], host: 
     One stream, since a Python client takes a part of a core from an engine that has two; ours is measured before and
     after, and theirs must lie between both, with as much again as they differ and 35 % more to either side.
     """
-    assert first[0].exit_code == 0
+    assert judged(first[0].folder) == ("ok", 0), first[0].outcome
     load: dict[str, Any] = {"levels": [1], "requests_per_stream": 12, "input_tokens": 64, "output_tokens": 64}
     before = run_benchmark(host, port=8000, model=MODEL_NAME, **load).levels[0]
     theirs = run_client(host, "vllm", port=8000, model=MODEL_NAME, root=MODEL_DIR, deadline_s=300, **load).levels[0]
@@ -127,7 +128,7 @@ def test_a_restart_is_the_same(first: tuple[RunResult, dict[str, Any]], measure:
 def test_another_dtype_is_explained(first: tuple[RunResult, dict[str, Any]], measure: Measure) -> None:
     """`--dtype float32` instead of bfloat16 is an explained difference, named."""
     result, values = measure(flags=with_flag("--dtype", "float32"))
-    assert first[0].exit_code == 0
+    assert judged(first[0].folder) == ("ok", 0), first[0].outcome
     assert values["canary"]["verdict"] == "explained difference", values["canary"]["summary"]
     assert "dtype bfloat16 -> float32" in values["canary"]["summary"]
     assert result.outcome.state in ("ok", "warning")
@@ -139,7 +140,7 @@ def test_a_shard_of_zeros_is_corrupt(
     """With one shard of zeros the engine starts and answers; the canary says *corrupt* before any load."""
     zero_a_shard(real_vllm.copy_model("tiny-zero"))
     result, values = measure(model="/srv/models/tiny-zero")
-    assert first[0].exit_code == 0
+    assert judged(first[0].folder) == ("ok", 0), first[0].outcome
     assert values["canary"]["verdict"] == "corrupt", values["canary"]["summary"]
     assert (result.outcome.state, result.exit_code) == ("critical", 2)
     assert "benchmark" not in values

@@ -133,9 +133,12 @@ class Run:
         if not self.results:
             return Outcome(state=State.UNKNOWN, reason="no section was run")
         state = worst(result.state for result in self.results.values())
-        results = [result for result in self.results.values() if result.state is state]
-        headlines = [result.summary for result in results if result.is_headline] if state is State.OK else []
-        return Outcome(state=state, reason="; ".join(headlines) or results[-1].summary)
+        headlines = [result for result in self.results.values() if result.is_headline and result.state is State.OK]
+        last = next(result for result in reversed(self.results.values()) if result.state is state)
+        if state not in (State.OK, State.WARNING):
+            headlines = []  # a warning takes no good news back, what is worse does
+        told = headlines if state is State.OK and headlines else [*headlines, last]
+        return Outcome(state=state, reason="; ".join(result.summary for result in told))
 
     def finish(self, outcome: Outcome) -> None:
         """Close the record with its outcome, and free what the run held."""

@@ -57,7 +57,8 @@ def ending(entry: Mapping[str, Any]) -> str:
     cause, cured_by = str(entry.get("cause") or ""), str(entry.get("cured_by") or "")
     reason = " ".join(str(entry["outcome"]).split())
     if cause and cured_by:
-        return f"{cause}, cured by {cured_by}{'' if entry.get('state') == 'ok' else f'; {reason}'}"
+        rest = reason.partition(f"cured by {cured_by}; ")[2] or reason
+        return f"{cause}, cured by {cured_by}{'' if entry.get('state') == 'ok' else f'; {rest}'}"
     if not cause:
         return reason
     return f"{cause}: {re.sub(rf'^.*{re.escape(cause)}(?: [(][a-z]+ confidence[)])?: ', '', reason)}"
