@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from papermill.engines import Engine, papermill_engines
 from papermill.iorw import papermill_io
 
 from opslib.records.folder import RunFolder
+from opslib.rehearsal.leftovers import PREFIX, hold
 
 SCHEME = "opslib-record:"
 ENGINE = "opslib"
@@ -140,7 +142,8 @@ class _OwnKernelManager(AsyncKernelManager):
     """Speaks to its kernel through sockets in a directory that only this user can enter, not over TCP."""
 
     def __init__(self, **options: Any) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="opslib-", ignore_cleanup_errors=True)
+        self._directory = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
+        weakref.finalize(self._directory, os.close, hold(Path(self._directory.name)))
         own = {"transport": "ipc", "connection_file": f"{self._directory.name}/kernel.json"}
         super().__init__(kernel_spec_manager=_OwnKernelSpecs(), **own, **options)
 

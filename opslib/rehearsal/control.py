@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
+from opslib.rehearsal.leftovers import PREFIX, hold
 from opslib.rehearsal.terminal import Terminal
 
 Command = Callable[[Sequence[str], Terminal], Awaitable[int]]
@@ -14,6 +17,7 @@ Command = Callable[[Sequence[str], Terminal], Awaitable[int]]
 _FRAME = struct.Struct("!cI")  # kind (O stdout, E stderr, X exit status) and length
 _CREDENTIALS = struct.Struct("3i")
 _REQUEST_LIMIT = 1 << 20
+_LONGEST_PATH = 107  # unix(7): sun_path, less its NUL
 
 
 def send_request(path: Path, argv: Sequence[str]) -> int:
@@ -27,6 +31,21 @@ def send_request(path: Path, argv: Sequence[str]) -> int:
             body = answer.read(length)
             if kind == b"X":
                 return int(body)
+
+
+@contextlib.contextmanager
+def socket_place(root: Path) -> Iterator[Path]:
+    """Where the socket of a host with this root lies: within it, or, where its path is too long for one, in /tmp."""
+    within = root / "run/control.socket"
+    if len(os.fsencode(within)) <= _LONGEST_PATH:
+        yield within
+        return
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as short:
+        owner = hold(Path(short))
+        try:
+            yield Path(short) / "control"
+        finally:
+            os.close(owner)
 
 
 class ControlServer:
@@ -47,7 +66,8 @@ class ControlServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        # Cancelled is whoever still follows when the daemon ends; asyncio 3.11 would print that as a fault.
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             length = int((await reader.readline()).strip() or b"0")
             request = (await reader.readexactly(length)).decode("utf-8", "surrogateescape").split("\0")
             name, sudo_uid, argv = request[0], request[1], request[2:]

@@ -1,17 +1,24 @@
 """A rehearsal daemon: the child process that practice hosts live in, from its ready line to its end."""
 
+import argparse
 import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from opslib.errors import CouldNotFindOut
+from opslib.rehearsal.leftovers import PREFIX, hold, sweep
 
 ALIAS = "rehearsal"
 _CLOSE_TIMEOUT_S = 10.0
@@ -40,11 +47,45 @@ class Daemon:
                 self.process.stdout.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class DaemonOwner:
+    """What stands as long as its daemon does: it ends with `close`, with this process, or with its `with` block."""
+
+    daemon: Daemon
+
+    @property
+    def process_id(self) -> int:
+        """The one process that everything of it lives in."""
+        return self.daemon.process.pid
+
+    def close(self) -> None:
+        """End it with everything that runs on it; safe to call twice."""
+        self.daemon.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 def start_daemon(
-    module: str, arguments: Sequence[str], *, timeout_s: float, close_timeout_s: float = _CLOSE_TIMEOUT_S
-) -> tuple[Daemon, Any]:
-    """Start `python -m module` and wait for its ready line, one JSON document; raises CouldNotFindOut without one."""
-    argv = [sys.executable, "-m", module, *arguments]
+    module: str,
+    arguments: Sequence[str],
+    *,
+    root: Path | None,
+    timeout_s: float,
+    close_timeout_s: float = _CLOSE_TIMEOUT_S,
+) -> tuple[Daemon, Path, Any]:
+    """Start `python -m module` and wait for its ready line: the daemon, where it lies, and that line's JSON document.
+
+    Without `root` it lies in a temporary directory, which goes with it. Raises CouldNotFindOut without a ready line.
+    """
+    temporary = None if root else tempfile.mkdtemp(prefix=f"{PREFIX}rehearsal-")
+    base = Path(root or temporary or "").resolve()
+    argv = [sys.executable, "-m", module, "--root", str(base), *(["--remove-root"] if temporary else []), *arguments]
     # A session of its own: an interrupt (of a terminal, of a kernel) is for the runbook, not for its host.
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     timer = threading.Timer(timeout_s, process.kill)
@@ -60,7 +101,31 @@ def start_daemon(
     if not line:
         process.kill()
         raise CouldNotFindOut(f"The rehearsal host did not start (exit status {process.wait()}).", host=ALIAS)
-    return daemon, json.loads(line)
+    return daemon, base, json.loads(line)
+
+
+def daemon_arguments(module: str) -> argparse.ArgumentParser:
+    """The options that every daemon has."""
+    parser = argparse.ArgumentParser(prog=module)
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--remove-root", action="store_true", help="the root is temporary: leave nothing behind")
+    parser.add_argument("--time-factor", type=float, default=1.0)
+    return parser
+
+
+def run_daemon(arguments: argparse.Namespace, serve: Callable[[Path], Coroutine[Any, Any, None]]) -> int:
+    """Serve in the root until it ends, and remove a temporary one; sweeps what others that were killed left behind."""
+    root: Path = arguments.root
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        if arguments.remove_root:
+            hold(root)
+            sweep()
+        asyncio.run(serve(root.resolve()))
+    finally:
+        if arguments.remove_root:
+            shutil.rmtree(root, ignore_errors=True)
+    return 0
 
 
 def stop_signals() -> asyncio.Event:

@@ -1,24 +1,27 @@
 """Many practice hosts in one daemon: each with its own root, port, keys and units, and a hosts.toml that names them."""
 
-import argparse
 import asyncio
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from opslib.domain.host import HostSettings
 from opslib.errors import BadParameter
 from opslib.rehearsal import processes
 from opslib.rehearsal.checkpoint import write_checkpoint
-from opslib.rehearsal.daemon import Daemon, say_ready, start_daemon, stop_signals, until_stopped
+from opslib.rehearsal.daemon import (
+    DaemonOwner,
+    daemon_arguments,
+    run_daemon,
+    say_ready,
+    start_daemon,
+    stop_signals,
+    until_stopped,
+)
 from opslib.rehearsal.scenarios import Scenario, load_scenario
 from opslib.rehearsal.server import PracticeHost
 from opslib.rehearsal.standing import Standing, standing_host
@@ -30,35 +33,17 @@ _READY_PER_HOST_S = 2.0
 
 
 @dataclass(frozen=True)
-class RehearsalFleet:
-    """Practice hosts that stand, practice-1 first; they end with `close`, this process, or the `with` block."""
+class RehearsalFleet(DaemonOwner):
+    """Practice hosts that stand in one daemon, practice-1 first."""
 
     hosts: tuple[PracticeHost, ...]
     inventory: Path  # a hosts.toml: what $OPSLIB_HOSTS is set to
     root: Path
-    _daemon: Daemon
 
     @property
     def aliases(self) -> tuple[str, ...]:
         """The hosts' names in the inventory."""
         return tuple(host.settings.alias for host in self.hosts)
-
-    @property
-    def process_id(self) -> int:
-        """The one process that serves all hosts."""
-        return self._daemon.process.pid
-
-    def close(self) -> None:
-        """End all hosts with everything that runs on them; safe to call twice."""
-        self._daemon.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def start_fleet(
@@ -75,19 +60,18 @@ def start_fleet(
     write into them. Raises BadParameter for a number that can't be, UnknownName for an unknown scenario.
     """
     scenarios = _scenarios(n_hosts, scenario_on or {}, default)
-    temporary = None if root else Path(tempfile.mkdtemp(prefix="opslib-fleet-"))
-    base = (root or temporary or Path()).resolve()
-    arguments = ["--root", str(base), "--scenarios", json.dumps(scenarios), "--time-factor", str(time_factor)]
-    arguments += ["--remove-root"] if temporary else []
+    arguments = ["--scenarios", json.dumps(scenarios), "--time-factor", str(time_factor)]
     timeout_s = _READY_TIMEOUT_S + _READY_PER_HOST_S * n_hosts
-    daemon, ready = start_daemon("opslib.rehearsal.fleet", arguments, timeout_s=timeout_s, close_timeout_s=timeout_s)
+    daemon, base, ready = start_daemon(
+        "opslib.rehearsal.fleet", arguments, root=root, timeout_s=timeout_s, close_timeout_s=timeout_s
+    )
     hosts = tuple(
         PracticeHost(HostSettings.model_validate(each["settings"]), scenario, _root(base, number), each["loopback"])
         for number, (scenario, each) in enumerate(zip(scenarios, ready, strict=True), 1)
     )
     inventory = base / "hosts.toml"
     inventory.write_text(inventory_text([host.settings for host in hosts]), "utf-8")
-    return RehearsalFleet(hosts, inventory, base, daemon)
+    return RehearsalFleet(hosts, inventory, base, daemon=daemon)
 
 
 def _scenarios(n_hosts: int, scenario_on: Mapping[int, str], default: str) -> list[str]:
@@ -148,20 +132,11 @@ async def serve(base: Path, scenarios: Sequence[Scenario], time_factor: float) -
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the daemon; the ready line on standard output is one JSON document, a list with an object per host."""
-    parser = argparse.ArgumentParser(prog="opslib.rehearsal.fleet")
-    parser.add_argument("--root", type=Path, required=True)
+    parser = daemon_arguments("opslib.rehearsal.fleet")
     parser.add_argument("--scenarios", type=json.loads, required=True)
-    parser.add_argument("--time-factor", type=float, default=1.0)
-    parser.add_argument("--remove-root", action="store_true", help="the root is temporary: leave nothing behind")
-    arguments = parser.parse_args(argv)
-    arguments.root.mkdir(parents=True, exist_ok=True)
-    try:
-        scenarios = [load_scenario(name) for name in arguments.scenarios]
-        asyncio.run(serve(arguments.root.resolve(), scenarios, arguments.time_factor))
-    finally:
-        if arguments.remove_root:
-            shutil.rmtree(arguments.root, ignore_errors=True)
-    return 0
+    given = parser.parse_args(argv)
+    scenarios = given.scenarios
+    return run_daemon(given, lambda root: serve(root, [load_scenario(each) for each in scenarios], given.time_factor))
 
 
 if __name__ == "__main__":

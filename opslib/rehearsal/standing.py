@@ -2,7 +2,6 @@
 
 import os
 import signal
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from opslib.domain.host import HostSettings
 from opslib.rehearsal import processes
-from opslib.rehearsal.control import ControlServer
+from opslib.rehearsal.control import ControlServer, socket_place
 from opslib.rehearsal.faults import Faults, boot_lines, fault_commands
 from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.journalctl import journalctl
@@ -72,9 +71,9 @@ async def standing_host(wanted: Standing, table: processes.ProcessTable) -> Asyn
         processes.CGROUP_VARIABLE: f"{wanted.mark}/user.slice",
     }
     sessions = SessionSettings(root / "home/ops", environment, layout.loopback, table)
-    with tempfile.TemporaryDirectory(prefix="opslib-") as short:
+    with socket_place(root) as place:
         control = ControlServer(
-            Path(short) / "control",
+            place,
             {
                 "systemctl": lambda argv, terminal: systemctl(manager, argv, terminal),
                 "journalctl": lambda argv, terminal: journalctl(journal, argv, terminal),

@@ -1,0 +1,55 @@
+"""What a killed process left in the directory of temporary files is swept; what somebody owns, or nobody marked, stays."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from opslib.rehearsal.leftovers import hold, sweep
+from opslib.rehearsal.server import start_rehearsal
+
+OWN_AND_WAIT = """
+import sys, time
+from pathlib import Path
+from opslib.rehearsal.leftovers import hold
+hold(Path(sys.argv[1]))
+print("owned", flush=True)
+time.sleep(60)
+"""
+
+
+def made(place, name):
+    """A directory with something in it."""
+    directory = place / name
+    (directory / "run").mkdir(parents=True)
+    (directory / "run/file").write_text("x")
+    return directory
+
+
+def test_only_a_dead_owners_directory_is_swept(tmp_path):
+    """A directory goes once the process that marked it is gone; one of a live process, unmarked or linked stays."""
+    owned, unmarked, other = (made(tmp_path, name) for name in ("opslib-a", "opslib-b", "other-c"))
+    process = subprocess.Popen([sys.executable, "-c", OWN_AND_WAIT, str(owned)], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    (tmp_path / "opslib-link").symlink_to(other)
+    os.close(hold(other))  # freed, but its name is not one of ours
+    assert sweep(tmp_path) == ()
+    process.kill()
+    process.communicate()
+    assert sweep(tmp_path) == (owned,)
+    assert not owned.exists()
+    assert unmarked.exists()
+    assert other.exists()
+
+
+def test_a_killed_daemons_root_is_swept_by_the_next(tmp_path, monkeypatch):
+    """A practice host killed by SIGKILL leaves its root alone behind, and the next one to start removes it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    killed = start_rehearsal("healthy")
+    os.kill(killed.process_id, signal.SIGKILL)
+    killed.close()
+    assert [path.name for path in tmp_path.iterdir()] == [killed.root.name]
+    with start_rehearsal("healthy") as host:
+        assert [path.name for path in tmp_path.iterdir()] == [host.root.name]
+    assert list(tmp_path.iterdir()) == []
