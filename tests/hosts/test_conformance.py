@@ -85,6 +85,9 @@ def is_gone_soon(host: Host, duration: str, within_s: float = 5.0) -> bool:
     return False
 
 
+HANGS_S = 60  # what is tested would otherwise not come back at all; no measure of how fast it is
+
+
 def family(duration: str) -> list[str]:
     """A shell with a child, a grandchild in a session of its own, and one whose parent has gone."""
     return ["sh", "-c", f"echo up; setsid sleep {duration} & (setsid sleep {duration} &); sleep {duration}; :"]
@@ -165,7 +168,7 @@ def test_a_timeout_ends_the_whole_tree(any_host: Host, sudo: bool) -> None:
     began_at = time.monotonic()
     with pytest.raises(CommandTimedOut) as caught:
         any_host.run(family(duration), timeout_s=0.5, sudo=sudo)
-    assert time.monotonic() - began_at < 4
+    assert time.monotonic() - began_at < HANGS_S
     assert any_host.settings.alias in str(caught.value)
     assert not is_asleep(any_host, duration)
 
@@ -187,7 +190,7 @@ def test_lines_come_as_they_are_written(any_host: Host, sudo: bool) -> None:
     began_at = time.monotonic()
     with any_host.stream(family(duration), sudo=sudo) as lines:
         assert next(iter(lines)) == b"up"
-        assert time.monotonic() - began_at < 3
+        assert time.monotonic() - began_at < HANGS_S
         assert is_asleep(any_host, duration)
     assert is_gone_soon(any_host, duration)
 
@@ -413,7 +416,7 @@ def test_commands_run_at_once(any_host: Host) -> None:
     with ThreadPoolExecutor(16) as pool:
         results = list(pool.map(lambda n: any_host.run(["sh", "-c", f"sleep 0.5; echo {n}"]), range(16)))
     assert [result.text for result in results] == [f"{n}\n" for n in range(16)]
-    assert time.monotonic() - began_at < 6
+    assert time.monotonic() - began_at < 16 * 0.5, "one after the other"
 
 
 SERVE = (

