@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 import click
 
 from opslib.app.binding import check_alias, open_bound_host
-from opslib.app.sections.install import shown_diff
 from opslib.cli.showing import leave, show
 from opslib.domain.host import Host
 from opslib.domain.lock import LockHolder
@@ -65,7 +64,7 @@ def agree(host: Host, plans: Sequence[Plan], *, is_yes: bool) -> None:
         for number, step in enumerate(plan.steps, 1):
             command = f"  [{' '.join(step.command)}]" if step.command else ""
             tell(f"  {number}. {step.title}{command}")
-        if diff := shown_diff(plan):
+        if diff := plan.shown_diff:
             tell(diff.rstrip("\n"))
     if is_yes or host.settings.is_rehearsal or not any(plan.steps for plan in plans):
         return

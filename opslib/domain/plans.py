@@ -35,3 +35,14 @@ class Plan(Value):
     def diff(self) -> str:
         """All file diffs, one after the other."""
         return "\n".join(step.file.diff for step in self.steps if step.file and step.file.diff)
+
+    @property
+    def shown_diff(self) -> str:
+        """The same for reading: a program that is new on the host is named, not quoted."""
+        return "\n".join(_shown(step.file) for step in self.steps if step.file and step.file.diff)
+
+
+def _shown(file: FileChange) -> str:
+    if not (file.path.endswith(".py") and file.diff.startswith("--- /dev/null")):
+        return file.diff
+    return f"+++ {file.path}\n(new: a program of this kit, {len(file.content.splitlines())} lines)"

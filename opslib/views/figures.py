@@ -1,21 +1,19 @@
 """Panels as figures: live by plotly, and drawn from the same values by matplotlib for the file."""
 
-import io
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import matplotlib as mpl
-import plotly.graph_objects as go
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
-from plotly.subplots import make_subplots
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from opslib.domain.benchmark import BenchmarkLevel
 from opslib.views.benchmark_panels import Line, Panel
-from opslib.views.theme import FONT, MUTED, PICTURE, RULE
+from opslib.views.pictures import as_png, as_svg, baseline_only, new_figure
+from opslib.views.theme import FONT, MUTED, RULE
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SVG_FONTS = "'DejaVu Sans', Verdana, sans-serif"  # Verdana is as wide, where there is no DejaVu
 _FAINT = "rgba(128,128,128,.2)"
@@ -23,8 +21,10 @@ _COLUMNS = 3
 PLOTLY = "application/vnd.plotly.v1+json"
 
 
-def live_figure(panels: Sequence[Panel]) -> go.Figure:
+def live_figure(panels: Sequence[Panel]) -> "go.Figure":
     """The panels as a live figure: hover tells the values, hollow points are marked levels."""
+    from plotly.subplots import make_subplots  # noqa: PLC0415 - takes a third of a second; the command line draws nothing
+
     columns = min(_COLUMNS, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
     titles = [panel.title for panel in panels]
@@ -52,7 +52,9 @@ def live_figure(panels: Sequence[Panel]) -> go.Figure:
     )
 
 
-def _trace(line: Line, panel: Panel) -> go.Scatter:
+def _trace(line: Line, panel: Panel) -> "go.Scatter":
+    import plotly.graph_objects as go  # noqa: PLC0415
+
     symbols = ["circle-open" if hollow else "circle" for hollow in line.hollow] or "circle"
     mode = "lines+markers" if line.has_points else "lines"
     return go.Scatter(
@@ -71,21 +73,12 @@ def _trace(line: Line, panel: Panel) -> go.Scatter:
 
 def svg_of(panels: Sequence[Panel]) -> str:
     """The panels as SVG: the same bytes for the same values, with text that can be searched."""
-    with mpl.rc_context(PICTURE):
-        buffer = io.StringIO()
-        _drawn(panels).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    return svg[svg.index("<svg") :].replace("'DejaVu Sans'", _SVG_FONTS)
+    return as_svg(partial(_drawn, panels)).replace("'DejaVu Sans'", _SVG_FONTS)
 
 
 def png_of(panels: Sequence[Panel]) -> bytes:
     """The panels as PNG, for readers that strip SVG (GitHub)."""
-    with mpl.rc_context(PICTURE):
-        buffer = io.BytesIO()
-        _drawn(panels).savefig(
-            buffer, format="png", dpi=100, metadata={"Software": None}, pil_kwargs={"optimize": True}
-        )
-    return buffer.getvalue()
+    return as_png(partial(_drawn, panels))
 
 
 class FigureDisplay:
@@ -130,11 +123,10 @@ def _short(level: BenchmarkLevel) -> str:
     return level.name.removeprefix("concurrency ")
 
 
-def _drawn(panels: Sequence[Panel]) -> Figure:
+def _drawn(panels: Sequence[Panel]) -> "Figure":
     columns = min(_COLUMNS, max(1, len(panels)))
     rows = max(1, -(-len(panels) // columns))
-    figure = Figure(figsize=(9.2 if columns > 1 else 4.6, 2.7 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(9.2 if columns > 1 else 4.6, 2.7 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
     for number, axes in enumerate(grid.flat):
         if number < len(panels):
@@ -144,7 +136,7 @@ def _drawn(panels: Sequence[Panel]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, panel: Panel) -> None:
+def _draw(axes: "Axes", panel: Panel) -> None:
     _frame(axes, panel)
     for line in panel.lines:
         _plot(axes, line)
@@ -159,7 +151,9 @@ def _draw(axes: Axes, panel: Panel) -> None:
     _name_lines(axes, panel.lines)
 
 
-def _frame(axes: Axes, panel: Panel) -> None:
+def _frame(axes: "Axes", panel: Panel) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator  # noqa: PLC0415 - see `pictures`
+
     axes.set_title(panel.title, loc="left", fontsize=10, fontweight="bold")
     if panel.is_log_x:
         axes.set_xscale("log", base=2 if panel.x_ticks else 10)
@@ -172,14 +166,12 @@ def _frame(axes: Axes, panel: Panel) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel(panel.x_title)
-    axes.tick_params(length=0)
     axes.grid(axis="y", color=RULE, linewidth=0.8)
     axes.margins(x=0.1)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
+    baseline_only(axes)
 
 
-def _plot(axes: Axes, line: Line) -> None:
+def _plot(axes: "Axes", line: Line) -> None:
     style = "--" if line.is_dashed else "-"
     axes.plot(line.xs, line.ys, style, color=line.colour, linewidth=1.8)
     if line.has_points:
@@ -188,7 +180,7 @@ def _plot(axes: Axes, line: Line) -> None:
             axes.plot(x, y, marker="o", markersize=5, color=line.colour, markerfacecolor=face)
 
 
-def _name_lines(axes: Axes, lines: Sequence[Line]) -> None:
+def _name_lines(axes: "Axes", lines: Sequence[Line]) -> None:
     """A legend of words in the lines' colours, where there are names to tell."""
     named = [line for line in lines if line.name]
     if not named:

@@ -1,16 +1,16 @@
 """A memory plan as stacked bars, one per GPU: live by plotly, and drawn from the same values by matplotlib."""
 
-import io
 from collections.abc import Sequence
-from typing import NamedTuple
-
-import matplotlib as mpl
-import plotly.graph_objects as go
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from opslib.domain.memory import MemoryPlan
-from opslib.views.theme import FONT, MUTED, PICTURE
+from opslib.views.pictures import as_png, as_svg, baseline_only, new_figure
+from opslib.views.theme import FONT, MUTED
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+    from matplotlib.figure import Figure
 
 GIB = 2**30
 # part -> colour, in the order in which they are stacked
@@ -54,8 +54,10 @@ def bar_of(plan: MemoryPlan, label: str, *, others_gib: float = 0.0, weights_gib
     return Bar(label, total, (*taken, max(0.0, total - sum(taken))))
 
 
-def memory_figure(bars: Sequence[Bar]) -> go.Figure:
+def memory_figure(bars: Sequence[Bar]) -> "go.Figure":
     """The bars as a live figure; the dashed line is the GPU's memory."""
+    import plotly.graph_objects as go  # noqa: PLC0415 - takes a third of a second, and the command line draws nothing
+
     figure = go.Figure()
     for index, (name, colour) in enumerate(COLOURS.items()):
         sizes = [bar.parts[index] for bar in bars]
@@ -77,19 +79,12 @@ def memory_figure(bars: Sequence[Bar]) -> go.Figure:
 
 def memory_svg(bars: Sequence[Bar]) -> str:
     """The bars as SVG: the same bytes for the same values."""
-    with mpl.rc_context(PICTURE):
-        buffer = io.StringIO()
-        _drawn(bars).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    return svg[svg.index("<svg") :]
+    return as_svg(partial(_drawn, bars))
 
 
 def memory_png(bars: Sequence[Bar]) -> bytes:
     """The bars as PNG, for readers that strip SVG."""
-    with mpl.rc_context(PICTURE):
-        buffer = io.BytesIO()
-        _drawn(bars).savefig(buffer, format="png", dpi=100, metadata={"Software": None}, pil_kwargs={"optimize": True})
-    return buffer.getvalue()
+    return as_png(partial(_drawn, bars))
 
 
 def alt_text(bars: Sequence[Bar]) -> str:
@@ -98,9 +93,8 @@ def alt_text(bars: Sequence[Bar]) -> str:
     return f"Figure: memory planned per GPU: {told}."
 
 
-def _drawn(bars: Sequence[Bar]) -> Figure:
-    figure = Figure(figsize=(9.2, 0.7 + 0.42 * max(2, len(bars))), layout="constrained")
-    FigureCanvasAgg(figure)
+def _drawn(bars: Sequence[Bar]) -> "Figure":
+    figure = new_figure(9.2, 0.7 + 0.42 * max(2, len(bars)))
     axes = figure.subplots()
     labels, starts = [bar.label for bar in bars], [0.0] * len(bars)
     for index, (name, colour) in enumerate(COLOURS.items()):
@@ -113,8 +107,6 @@ def _drawn(bars: Sequence[Bar]) -> Figure:
         axes.axvline(bar.total_gib, color=MUTED, linestyle="--", linewidth=0.8)
     axes.invert_yaxis()
     axes.set_xlabel("GiB")
-    axes.tick_params(length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
+    baseline_only(axes)
     figure.legend(loc="outside upper left", ncols=len(COLOURS), fontsize=8, frameon=False)
     return figure

@@ -1,7 +1,6 @@
 """Colours and state badges that read in light and dark JupyterLab, in exported HTML and without any style."""
 
 from html import escape
-from typing import Any
 
 from opslib.domain.states import State
 
@@ -26,22 +25,6 @@ BLUE = "#0969da"  # the measured figure
 ORANGE = "#bc4c00"  # its tail (p99)
 MUTED = "#787e87"  # axes, notes: 4.1:1 on white, 4.6:1 on #111
 RULE = "#8888884d"  # grid lines and frames: a grey that both papers shine through
-# A picture without paper of its own (matplotlib's settings): it lies on a white page as well as on a dark one.
-PICTURE: Any = {
-    "svg.hashsalt": "opslib",
-    "svg.fonttype": "none",
-    "font.family": ["DejaVu Sans"],
-    "font.size": 9,
-    "text.color": MUTED,
-    "axes.labelcolor": MUTED,
-    "axes.titlecolor": MUTED,
-    "axes.edgecolor": RULE,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "savefig.facecolor": "none",
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-}
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 

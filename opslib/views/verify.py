@@ -1,20 +1,20 @@
 """What a verification shows: shards by state as a picture and as a table, what is proven, and what more would cost."""
 
-import io
 from collections.abc import Sequence
-
-import matplotlib as mpl
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from opslib.domain.checkpoint import CheckpointReport
 from opslib.domain.checkpoint_notes import shown_size
 from opslib.domain.digests import HashingSpeed
 from opslib.domain.states import State
+from opslib.views.pictures import as_png, as_svg, baseline_only, new_figure
 from opslib.views.shown import Shown
 from opslib.views.tables import table, text_table
-from opslib.views.theme import PICTURE, STATE_COLOURS, STATE_SYMBOLS, headline, note, state_text
+from opslib.views.theme import STATE_COLOURS, STATE_SYMBOLS, headline, note, state_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Bar = tuple[str, int, State]  # file, bytes, state
 SHARD_COLUMNS = ("state", "weight files", "size", "which")
@@ -55,12 +55,12 @@ def shards_shown(host: str, report: CheckpointReport) -> Shown:
     text = [f"{state_text(state)}  {host}: {summary}", "", text_table(rows, SHARD_COLUMNS)]
     if not bars:
         return Shown(headline(state, summary, host=host), text[0])
-    svg = _svg(bars).replace("<svg ", '<svg role="img" style="max-width:100%" ', 1)
+    svg = as_svg(partial(_drawn, bars)).replace("<svg ", '<svg role="img" style="max-width:100%" ', 1)
     html = (
         f"{headline(state, summary, host=host)}{table(rows, SHARD_COLUMNS)}"
         f'<figure style="margin:8px 0" aria-label="{summary}">{svg}</figure>'
     )
-    return Shown(html, "\n".join(text), png=_png(bars))
+    return Shown(html, "\n".join(text), png=as_png(partial(_drawn, bars)))
 
 
 def proof_shown(host: str, report: CheckpointReport) -> Shown:
@@ -124,26 +124,11 @@ def _shown_s(duration_s: float | None) -> str:
     return f"{max(1, round(duration_s))} s" if duration_s < 120 else f"{duration_s / 60:.0f} min"
 
 
-def _svg(bars: Sequence[Bar]) -> str:
-    with mpl.rc_context(PICTURE):
-        buffer = io.StringIO()
-        _drawn(bars).savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    return svg[svg.index("<svg") :]
-
-
-def _png(bars: Sequence[Bar]) -> bytes:
-    with mpl.rc_context(PICTURE):
-        buffer = io.BytesIO()
-        _drawn(bars).savefig(buffer, format="png", dpi=100, metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def _drawn(bars: Sequence[Bar]) -> Figure:
+def _drawn(bars: Sequence[Bar]) -> "Figure":
     """One bar per weight file, by name; what is missing stands as high as its neighbours, hollow."""
-    figure = Figure(figsize=(9.2, 2.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - see `pictures`
+
+    axes = (figure := new_figure(9.2, 2.2)).subplots()
     tallest = max((size for _, size, _ in bars), default=0) or 1
     unit, name = (GB, "GB") if tallest >= GB // 10 else (10**6, "MB")
     for number, (_, size, state) in enumerate(bars, 1):
@@ -154,9 +139,7 @@ def _drawn(bars: Sequence[Bar]) -> Figure:
     axes.set_title(f"weight files, {name}", loc="left", fontsize=10, fontweight="bold")
     axes.set_xlabel("weight file, by name")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.tick_params(length=0)
     axes.set_ylim(0, 1.18 * tallest / unit)
     axes.set_xlim(0.3, len(bars) + 0.7)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
+    baseline_only(axes)
     return figure

@@ -37,12 +37,12 @@ def plan_unit(run: Run) -> Answer:
         summary,
         section="plan-unit",
         state=lint.state,
-        lines=[*shown_diff(plan).splitlines(), *later, *lint.lines],
+        lines=[*plan.shown_diff.splitlines(), *later, *lint.lines],
     )
     value = {**plan_facts(plan), "lint": [finding.model_dump(mode="json") for finding in lint.findings]}
     steps = [*(step.title for step in plan.steps), *later, *lint.lines]
     result = SectionResult(state=lint.state, summary=summary, value=value)
-    return result, plan_panel(run.alias, summary, shown_diff(plan), steps, state=lint.state)
+    return result, plan_panel(run.alias, summary, plan.shown_diff, steps, state=lint.state)
 
 
 def _later(run: Run) -> list[str]:
@@ -101,18 +101,6 @@ def plan_facts(plan: Plan) -> dict[str, object]:
         for step in plan.steps
     ]
     return {"title": plan.title, "steps": steps}
-
-
-def shown_diff(plan: Plan) -> str:
-    """The plan's diffs for reading: a program that is new on the host is named, not quoted."""
-    diffs = [
-        f"+++ {step.file.path}\n(new: a program of this kit, {len(step.file.content.splitlines())} lines)"
-        if step.file.path.endswith(".py") and step.file.diff.startswith("--- /dev/null")
-        else step.file.diff
-        for step in plan.steps
-        if step.file and step.file.diff
-    ]
-    return "\n".join(diffs)
 
 
 @waiting_section("confirm")

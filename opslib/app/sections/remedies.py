@@ -6,7 +6,7 @@ from opslib.app.putting_back import note_found
 from opslib.app.run import Run, SectionResult
 from opslib.app.screen import Screen
 from opslib.app.section import Answer
-from opslib.app.sections.install import install_answer, shown_diff
+from opslib.app.sections.install import install_answer
 from opslib.app.sections.memory import host_plan
 from opslib.domain.diagnosis import Diagnosis
 from opslib.domain.engine_figures import EngineFigures, read_figures
@@ -63,7 +63,7 @@ async def apply_remedy(run: Run, diagnosis: Diagnosis) -> Answer:
     plan = plan_change(run.host, run.parameters.unit, change)
     text = f"{change.words}: {change.reason}"
     run.tell("diff", text, section="remedy", lines=plan.diff.splitlines())
-    Screen().paint(plan_panel(run.alias, text, shown_diff(plan), [f"Costs: {change.cost}", f"Check: {change.check}"]))
+    Screen().paint(plan_panel(run.alias, text, plan.shown_diff, [f"Costs: {change.cost}", f"Check: {change.check}"]))
     agreed = ALLOWED if is_allowed else await ask_operator(f"Apply {change.words}?")
     if agreed is None:
         raise ConsentMissing("the operator did not consent to the remedy", hint="run this cell again to be asked again")
