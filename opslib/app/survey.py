@@ -8,6 +8,7 @@ from opslib.app.catalogue import default_runs_dir
 from opslib.app.many import Unasked, ask_hosts
 from opslib.domain.host import Host
 from opslib.domain.parameter_parts import ALL_HOSTS
+from opslib.domain.problems import neither_host_nor_label
 from opslib.domain.survey import HostSurvey, unreached
 from opslib.errors import Refused, UnknownName
 from opslib.hosts.inventory import Inventory, load_inventory
@@ -50,8 +51,12 @@ def _spelt_out(given: Sequence[str]) -> Sequence[str]:
 def _meant(word: str, inventory: Inventory) -> Sequence[str]:
     if word == ALL_HOSTS:
         return tuple(inventory.hosts)
-    labelled = [alias for alias, settings in inventory.hosts.items() if word in settings.labels]
-    return labelled if labelled and word not in inventory.hosts else (word,)
+    if word in inventory.hosts or is_rehearsal_alias(word) or inventory.path is None:
+        return (word,)
+    if labelled := [alias for alias, settings in inventory.hosts.items() if word in settings.labels]:
+        return labelled
+    labels = {label for settings in inventory.hosts.values() for label in settings.labels}
+    raise UnknownName(neither_host_nor_label(word, inventory.hosts, labels, inventory.path))
 
 
 def survey_hosts(

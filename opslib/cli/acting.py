@@ -18,9 +18,6 @@ from opslib.errors import ConsentMissing, CouldNotFindOut
 from opslib.records.operator import login_name
 from opslib.workflow.lock import hold_lock
 
-yes_option = click.option("--yes", "is_yes", is_flag=True, help="Do it without asking; it is shown all the same.")
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-
 
 @contextmanager
 def bound(alias: str) -> Iterator[Host]:

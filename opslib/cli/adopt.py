@@ -4,8 +4,9 @@ import json
 
 import click
 
-from opslib.cli.acting import agree, at_work, bound, json_option, tell, yes_option
+from opslib.cli.acting import agree, at_work, bound, tell
 from opslib.cli.lint import finding_lines
+from opslib.cli.options import json_option, yes_option
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text
 from opslib.domain.host import Host
@@ -30,7 +31,8 @@ def adopt_command(host: str, unit: str, given: str | None, unset: str | None, *,
     """Read UNIT on HOST, whoever wrote it, drop-ins included; with --set or --unset change one flag of its engine.
 
     Everything else keeps its wording. The running engine keeps its flags until `opslib restart`. An engine in docker or
-    podman is recognised and said, not changed.
+    podman is recognised and said, not changed. Exit code 0: read, or changed and asked again; 2: a step did not hold;
+    3: could not find out; 4: refused, nothing was changed.
     """
     if given and unset:
         raise BadParameter("one flag at a time: --set or --unset")

@@ -7,6 +7,7 @@ import click
 
 from opslib.cli.lazy import LazyGroup
 from opslib.cli.numbers import Number
+from opslib.cli.options import json_option, runs_dir_option
 from opslib.cli.showing import show
 from opslib.domain.benchmark_compare import Comparison
 
@@ -25,8 +26,8 @@ def bench_command() -> None:
 @click.argument("before")
 @click.argument("now")
 @click.option("--threshold", "threshold_percent", type=Number(0.1, 1000), default=10.0, show_default=True)
-@click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the records are [runs/].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@runs_dir_option("Where the records are")
+@json_option
 def compare_command(before: str, now: str, threshold_percent: float, runs_dir: Path | None, *, as_json: bool) -> int:
     """Compare the benchmark of record NOW with that of record BEFORE (folders, names, or `last`, `last~1`, ...).
 

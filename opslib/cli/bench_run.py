@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from opslib.cli.options import json_story_option, runs_dir_option
 from opslib.cli.showing import show
 from opslib.domain.benchmark import BenchmarkLevel
 from opslib.domain.parameters import UnitBenchmarkParameters, validate_parameters
@@ -37,8 +38,8 @@ def _numbers(_ctx: click.Context, _option: click.Parameter, text: str | None) ->
 @click.option("--model", default="", help="Name that is asked for [what the service names first].")
 @click.option("--ca-file", default="", help="CA that the URL's certificate is checked against.")
 @click.option("--api-key", default="", help="env:NAME or file:PATH, never the key itself.")
-@click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the record goes [runs/].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, the story on error.")
+@runs_dir_option("Where the record goes")
+@json_story_option
 def run_command(
     target: str, unit: str | None, client: str, runs_dir: Path | None, *, as_json: bool, **given: Any
 ) -> int:

@@ -8,6 +8,7 @@ from typing import IO
 
 import click
 
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.domain.diagnosis import diagnose
 from opslib.domain.facts.journal import JournalEntry
@@ -33,7 +34,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
     type=click.Path(dir_okay=False, path_type=Path, exists=True),
     help="Saved `systemctl show UNIT`.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def diagnose_command(file: IO[bytes], input_format: Format, properties: Path | None, as_json: bool) -> int:
     """Name the cause of a crash in FILE (- for standard input): `journalctl -o json --all`, or plain text.
 

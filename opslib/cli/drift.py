@@ -9,6 +9,7 @@ import click
 
 from opslib.app.drift import find_drift
 from opslib.app.survey import chosen_aliases
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.domain.drift import DriftReport
 from opslib.views.drift import drift_report
@@ -17,7 +18,7 @@ from opslib.views.drift import drift_report
 @click.command("drift")
 @click.option("--hosts", "given", multiple=True, metavar="LABEL|ALIAS", help="Compare these; may be repeated [all].")
 @click.option("-u", "--unit", "units", multiple=True, help="Compare this unit, not all engines; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def drift_command(given: tuple[str, ...], units: tuple[str, ...], *, as_json: bool) -> int:
     """Say what differs between hosts that should be alike, outliers first, and what would align each.
 

@@ -20,6 +20,7 @@ def drill_command(name: str | None, runbook: str, **flags: bool) -> int:
     """Hand a SCENARIO to a person: a runbook in JupyterLab on a practice host that doesn't say what is wrong with it.
 
     The scenarios: opslib rehearse --list. What it was is told when JupyterLab ends, or by --reveal.
+    Exit code 0, whatever was found; 3: JupyterLab did not end well; 4: refused.
     """
     if flags["is_reveal"]:
         show("\n".join(reveal(find_drill(name), is_given_up=flags["give_up"])))

@@ -4,15 +4,19 @@ import json
 
 import click
 
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.cli.story import plain_table
 from opslib.hosts.inventory import load_inventory
 
 
 @click.command("hosts")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def hosts_command(as_json: bool) -> int:
-    """List the hosts of the inventory (hosts.toml); the alias `rehearsal` is always there."""
+    """List the hosts of the inventory (hosts.toml); the alias `rehearsal` is always there.
+
+    Exit code 0, also without a hosts.toml; 4: it can't be read.
+    """
     inventory = load_inventory()
     entries = list(inventory.hosts.values())
     if as_json:

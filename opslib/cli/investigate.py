@@ -9,6 +9,7 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.investigating import Investigated, investigate_host
+from opslib.cli.options import json_option, runs_dir_option
 from opslib.cli.showing import show
 from opslib.domain.states import State
 from opslib.domain.survey import EngineUnit
@@ -25,8 +26,8 @@ from opslib.views.diagnosis import verdict_text
     help='Which start: "-1" the one that failed, "0" the current one, an id.',
 )
 @click.option("--ticket", default="", help="The ticket that this belongs to, as INC-4711; it stands in the record.")
-@click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the record goes [runs/].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@runs_dir_option("Where the record goes")
+@json_option
 def investigate_command(
     host: str, unit: str | None, invocation: str, ticket: str, runs_dir: Path | None, *, as_json: bool
 ) -> int:

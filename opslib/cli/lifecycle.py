@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import click
 
-from opslib.cli.acting import agree, at_work, bound, json_option, tell, yes_option
+from opslib.cli.acting import agree, at_work, bound, tell
 from opslib.cli.numbers import Number
+from opslib.cli.options import json_option, yes_option
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text
 from opslib.domain.host import Host

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from opslib.app.binding import check_alias, open_bound_host
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text
 from opslib.workflow.lint import LintReport, lint_installed, lint_text
@@ -23,7 +24,7 @@ _WIDTH = 100
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Judge this unit file of this machine, not the installed unit.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def lint_command(host: str, unit: str, path: Path | None, *, as_json: bool) -> int:
     """Judge UNIT on HOST, drop-ins included, by the kit's rules and by the host's own systemd-analyze.
 

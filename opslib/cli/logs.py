@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 import click
 
-from opslib.cli.acting import bound, json_option, tell
+from opslib.cli.acting import bound, tell
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.domain.facts.journal import JournalEntry, journal_command, parse_journal, parse_journal_entry
 from opslib.domain.moments import parse_moment

@@ -11,6 +11,7 @@ import click
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.ledger import read_ledger
 from opslib.cli.numbers import Number
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.domain.host import Host, HostSettings
 from opslib.domain.memory_ledger import LedgerEntry, calibrate, calibration_note
@@ -34,7 +35,7 @@ _SIZE = Number(min=0, min_open=True)
 @click.option("--free-gib", type=_SIZE, help="What each GPU has free before the launch [all of it].")
 @click.option("--engine-version", default="", help='vLLM version, also loose: "0.10", "0.11.x" [the newest known].')
 @click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="Environment variable of the engine.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED)
 def plan_command(as_json: bool, **given: Any) -> int:
     """Predict weights, KV cache and peaks per GPU for the `vllm serve` FLAGS that follow `--`.

@@ -10,6 +10,7 @@ import click
 from opslib.app.binding import check_alias, open_bound_host
 from opslib.app.given import read_given
 from opslib.app.wanted import wanted_for
+from opslib.cli.options import file_option, json_option, parameter_option
 from opslib.cli.showing import show
 from opslib.domain.parameters import validate_parameters
 from opslib.views.preflight import preflight_text
@@ -23,9 +24,9 @@ _RUNBOOK = "30-launch"  # whose parameters say what is to be launched
 @click.command("preflight")
 @click.argument("host")
 @click.argument("unit")
-@click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
-@click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One of 30-launch's parameters.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@file_option
+@parameter_option("One of 30-launch's parameters.")
+@json_option
 def preflight_command(host: str, unit: str, files: tuple[Path, ...], words: tuple[str, ...], *, as_json: bool) -> int:
     """Is HOST fit to launch UNIT: GPUs, driver, memory, port, flags, model, disks, limits, clock, lock?
 

@@ -9,12 +9,12 @@ import click
 from opslib.app.binding import check_alias
 from opslib.app.given import read_given
 from opslib.app.scenario_table import scenario_rows
+from opslib.cli.options import json_story_option, parameter_option, refuse_given, runs_dir_option
 from opslib.cli.rehearse_fleet import Wanted, rehearse_fleet
-from opslib.cli.rollout_options import care_options
+from opslib.cli.rollout_options import CARE_NAMES, care_options
 from opslib.cli.running import tell_run
 from opslib.cli.showing import show
 from opslib.cli.story import plain_table
-from opslib.errors import BadParameter
 from opslib.rehearsal.fleet import MOST_HOSTS
 from opslib.rehearsal.scenarios import load_scenario
 
@@ -29,9 +29,9 @@ _COUNT = click.IntRange(1, MOST_HOSTS)
 @click.option("--scenario-on", "scenario_on", multiple=True, metavar="N=SCENARIO", help="What goes wrong on host N.")
 @click.option("--serve", "is_serve", is_flag=True, help="Only keep the hosts there, for commands in another terminal.")
 @care_options
-@click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter of 90-deploy.")
-@click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the record goes [runs/].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, the story on error.")
+@parameter_option("One parameter of 90-deploy.")
+@runs_dir_option("Where the record goes")
+@json_story_option
 def rehearse_command(
     *,
     scenario: str | None,
@@ -47,18 +47,19 @@ def rehearse_command(
     """Deploy a 230B model on a practice host: no GPU, no root and no network needed.
 
     It runs the runbook 90-deploy over a real SSH connection, and leaves a record to read. The host itself ends with
-    the command. With --hosts 8 it rolls the deploy out over eight of them, as opslib rollout does.
+    the command. With --hosts 8 it rolls the deploy out over eight of them, as opslib rollout does. The exit code is
+    that of the outcome, which --list names for each scenario; 4: refused.
     """
     if is_list:
         _list(as_json=as_json)
         return 0
     if n_hosts is not None:
+        if is_serve:
+            refuse_given((*CARE_NAMES, "words", "runs_dir"), "with --serve nothing is rolled out")
         given = read_given(RUNBOOK, (), words)
-        return rehearse_fleet(
-            Wanted(n_hosts, scenario, scenario_on), given, care, runs_dir, is_serve=is_serve, as_json=as_json
-        )
-    if scenario_on or is_serve:
-        raise BadParameter("--scenario-on and --serve need --hosts")
+        wanted = Wanted(n_hosts, scenario, scenario_on)
+        return rehearse_fleet(wanted, given, care, runs_dir, is_serve=is_serve, as_json=as_json)
+    refuse_given((*CARE_NAMES, "scenario_on", "is_serve"), "about many hosts: it needs --hosts")
     name = scenario or "sampler-oom"
     host = f"rehearsal:{name}"
     check_alias(host)

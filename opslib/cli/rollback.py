@@ -7,9 +7,10 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.rolling_back import find_deploy, save_evidence
-from opslib.cli.acting import agree, at_work, bound, json_option, tell, yes_option
+from opslib.cli.acting import agree, at_work, bound, tell
 from opslib.cli.lifecycle import tell_report
 from opslib.cli.numbers import Number
+from opslib.cli.options import json_option, runs_dir_option, yes_option
 from opslib.cli.showing import show
 from opslib.cli.story import plain_table
 from opslib.domain.host import Host
@@ -29,7 +30,7 @@ from opslib.workflow.rollback import gather_kept, gather_served, model_note, pla
 @click.option("--to", "wanted", default="", metavar="VERSION", help="A kept version: -1, -2, or its time stamp.")
 @click.option("--list", "is_list", is_flag=True, help="Only list the kept versions.")
 @click.option("--ready-timeout", "ready_s", type=Number(1, 86400), default=900.0, show_default=True, metavar="SECONDS")
-@click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the records are [runs/].")
+@runs_dir_option("Where the records are")
 @yes_option
 @json_option
 def rollback_command(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
-from click.core import ParameterSource
 
 from opslib.app.catalogue import default_runs_dir, find_runbook
 from opslib.app.given import read_given
@@ -17,6 +16,14 @@ from opslib.app.rollout import RolloutEnd, resume_rollout, run_rollout, undo_rol
 from opslib.app.rollout_dry import DryHost, dry_rollout
 from opslib.app.rollout_planning import needs_consent, plan_rollout, with_consent
 from opslib.app.rollout_record import how_to_go_on
+from opslib.cli.options import (
+    file_option,
+    given_names,
+    json_story_option,
+    parameter_option,
+    runs_dir_option,
+    yes_option,
+)
 from opslib.cli.rollout_options import care_of, care_options
 from opslib.cli.rollout_screen import RolloutScreen
 from opslib.cli.showing import show
@@ -38,16 +45,16 @@ _WITH_ALL = ("is_yes", "runs_dir", "as_json")  # what goes with --ask, --resume 
 @click.argument("runbook", default="")
 @click.argument("more_hosts", nargs=-1, metavar="[HOST]...")
 @click.option("--hosts", multiple=True, metavar="LABEL|ALIAS...", help="Hosts by alias or label of hosts.toml; all.")
-@click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
-@click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter; may be repeated.")
+@file_option
+@parameter_option()
 @care_options
 @click.option("--dry-run", is_flag=True, help="Every read, no change: the waves, and what each host's run would do.")
 @click.option("--resume", metavar="FOLDER", help="Go on with a rollout that stopped or was killed; `last`.")
 @click.option("--undo", metavar="FOLDER", help="Bring back what a rollout changed, the newest change first; `last`.")
 @click.option("--ask", type=click.Choice(get_args(Asked)), help="Ask the rollout FOLDER, which runs elsewhere.")
-@click.option("--yes", "is_yes", is_flag=True, help="Do it without asking; it is shown all the same.")
-@click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the records go [runs/].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, the story on error.")
+@yes_option
+@runs_dir_option("Where the records go")
+@json_story_option
 def rollout_command(
     runbook: str,
     more_hosts: tuple[str, ...],
@@ -68,7 +75,8 @@ def rollout_command(
 
     opslib rollout deploy --hosts prod -f m2.yaml --min-serving 3. A host's unit is drained before it is replaced. The
     canary has to pass its gates: ready, the answers' fingerprint, the benchmark not worse. Ctrl-C lets the hosts under
-    way come to their end and begins no other; twice ends them in order.
+    way come to their end and begins no other; twice ends them in order. The exit code is that of the outcome: 0 all
+    hosts passed, 1 with warnings, 2 one failed, 3 could not find out, 4 refused.
     """
     place = runs_dir or default_runs_dir()
     screen = RolloutScreen(is_quiet_stdout=as_json)
@@ -229,9 +237,7 @@ def _ask(folder: RolloutFolder, ask: Asked) -> int:
 
 def _nothing_else(name: str, *meant: str) -> None:
     """Refuse whatever else was given: a --dry-run that is passed over would act, a --wave would change nothing."""
-    context = click.get_current_context()
-    given = [option for option in context.params if context.get_parameter_source(option) is ParameterSource.COMMANDLINE]
-    others = [option for option in given if option not in (*meant, *_WITH_ALL)]
+    others = [option for option in given_names() if option not in (*meant, *_WITH_ALL)]
     if not others:
         return
     if "dry_run" in others:

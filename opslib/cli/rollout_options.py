@@ -21,6 +21,7 @@ _CARE = (
     click.option("--drain", default="5m", metavar="SPAN", help="Time of a unit to work off its requests [5m]."),
     click.option("--force-drain", is_flag=True, help="After that stop it all the same."),
 )
+CARE_NAMES = ("canary", "wave", "max_failures", "pause", "min_serving", "workers", "drain", "force_drain")
 
 
 def care_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ import click
 
 from opslib.app.catalogue import find_runbook, list_runbooks
 from opslib.app.given import read_given
+from opslib.cli.options import file_option, json_story_option, parameter_option, runs_dir_option
 from opslib.cli.running import given_options, headless_options, tell_run
 from opslib.cli.showing import show
 from opslib.cli.story import plain_table
@@ -26,13 +27,13 @@ class _RunCommand(click.Command):
 
 @click.command("run", cls=_RunCommand)
 @click.argument("runbook")
-@click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
-@click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter; may be repeated.")
+@file_option
+@parameter_option()
 @headless_options
 @click.option("--dry-run", is_flag=True, help="Every read, no change: show the plan, and stop before consent.")
 @click.option("--parameters", "is_list", is_flag=True, help="Only list the parameters of RUNBOOK and their defaults.")
-@click.option("--runs-dir", type=click.Path(file_okay=False, path_type=Path), help="Where the record goes [runs/].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output, the story on error.")
+@runs_dir_option("Where the record goes")
+@json_story_option
 def run_command(
     runbook: str,
     files: tuple[Path, ...],

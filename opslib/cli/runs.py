@@ -10,8 +10,9 @@ import click
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.reviewing import ANY, select_records
 from opslib.cli.lazy import LazyGroup
+from opslib.cli.options import json_option
 from opslib.cli.runs_list import list_lines
-from opslib.cli.runs_options import json_option, runs_dir_option, which_options
+from opslib.cli.runs_options import runs_dir_option, which_options
 from opslib.cli.showing import show
 from opslib.domain.parameters import validate_parameters
 from opslib.records.index import RecordEntry
@@ -51,6 +52,7 @@ def runs_command(
     """List the records of earlier runs, newest first; with a command, look at some of them.
 
     A record is named by its time as listed, by a part of its folder's name, by its path, or `last`, `last~1`, ...
+    Exit code 0, however the runs ended and also where none matches; 4: refused.
     """
     if ctx.invoked_subcommand is not None:  # its own options count over those before its name
         ctx.default_map = {ctx.invoked_subcommand: {"runs_dir": runs_dir, "as_json": as_json, **wanted}}

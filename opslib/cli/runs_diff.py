@@ -7,7 +7,8 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.records import read_runs
-from opslib.cli.runs_options import json_option, runs_dir_option
+from opslib.cli.options import json_option
+from opslib.cli.runs_options import runs_dir_option
 from opslib.cli.showing import show
 from opslib.domain.run_diff import diff_runs
 from opslib.views.run_diff import diff_panel

@@ -6,7 +6,8 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.exporting import export_record, exported
-from opslib.cli.runs_options import json_option, runs_dir_option
+from opslib.cli.options import json_option
+from opslib.cli.runs_options import runs_dir_option
 from opslib.cli.showing import show
 from opslib.records.find import find_record
 

@@ -7,7 +7,8 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.records import read_runs
-from opslib.cli.runs_options import json_option, runs_dir_option, which_options
+from opslib.cli.options import json_option
+from opslib.cli.runs_options import runs_dir_option, which_options
 from opslib.cli.showing import show
 from opslib.domain.run_incident import incident
 from opslib.views.incident import incident_markdown
@@ -22,6 +23,7 @@ def incident_command(records: tuple[str, ...], runs_dir: Path | None, *, as_json
     """Draft a post-mortem in Markdown from RECORDS, or from those that match.
 
     Impact, detection, first cause, what was tried, what cured it, open questions: only what the records say.
+    Exit code 0, whatever they say; 4: refused.
     """
     if not records and not any(wanted.values()):
         raise click.UsageError("say which records: --ticket T, or their names")

@@ -13,7 +13,6 @@ runs_dir_option = click.option(
     type=click.Path(file_okay=False, exists=True, path_type=Path),
     help="Where the records are [runs/].",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 
 _WHICH = (
     ("--host", "Only runs on this host."),

@@ -8,7 +8,8 @@ import click
 
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.records import read_runs
-from opslib.cli.runs_options import json_option, runs_dir_option, which_options
+from opslib.cli.options import json_option
+from opslib.cli.runs_options import runs_dir_option, which_options
 from opslib.cli.showing import show
 from opslib.domain.run_timeline import timeline
 from opslib.views.timeline import timeline_lines
@@ -29,7 +30,7 @@ def timeline_command(
     """What happened, over RECORDS or those that match: journal, kernel, GPUs, health, operators, in UTC.
 
     A host's times are corrected by the difference of clocks that its record keeps. At the end of each row: file and
-    line that say so.
+    line that say so. Exit code 0, whatever happened; 4: refused.
     """
     if not records and not any(wanted.values()):
         raise click.UsageError("say which records: --ticket T, or their names")

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from opslib.app.catalogue import default_runs_dir
-from opslib.cli.runs_options import json_option, runs_dir_option
+from opslib.cli.options import json_option
+from opslib.cli.runs_options import runs_dir_option
 from opslib.cli.showing import show
 from opslib.domain.states import worst
 from opslib.records.find import find_record

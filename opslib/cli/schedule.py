@@ -22,6 +22,7 @@ from opslib.app.timers import (
     planned_files,
     remove,
 )
+from opslib.cli.options import file_option, json_option, parameter_option
 from opslib.cli.running import given_options, headless_options
 from opslib.cli.showing import show
 from opslib.cli.story import plain_table
@@ -44,14 +45,17 @@ class _ScheduleGroup(click.Group):
 
 @click.group("schedule", cls=_ScheduleGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def schedule_command() -> None:
-    """Let a runbook run by itself: opslib schedule RUNBOOK --on-calendar daily shows the timer, --install makes it."""
+    """Let a runbook run by itself: opslib schedule RUNBOOK --on-calendar daily shows the timer, --install makes it.
+
+    Exit code 0: shown or done; 3: systemd or cron could not be asked; 4: refused. A run's own exit code is in `list`.
+    """
 
 
 @schedule_command.command("add", short_help="Show the timer that runs RUNBOOK, or install it.")
 @click.argument("runbook")
 @click.option("--on-calendar", multiple=True, required=True, metavar="WHEN", help='As in "Mon..Fri 03:30" or daily.')
-@click.option("-f", "--file", "files", multiple=True, type=click.Path(path_type=Path), help="YAML file of parameters.")
-@click.option("-p", "--parameter", "words", multiple=True, metavar="NAME=VALUE", help="One parameter; may be repeated.")
+@file_option
+@parameter_option()
 @headless_options
 @click.option("--name", help="Name of the schedule [RUNBOOK-HOST-UNIT].")
 @click.option("--jitter", default="0", show_default=True, metavar="SPAN", help="Spread the starts over this time.")
@@ -59,7 +63,7 @@ def schedule_command() -> None:
 @click.option("--environment-file", type=click.Path(path_type=Path), help="Variables of the run, for env:NAME.")
 @click.option("--system/--user", "is_system", default=None, help="Whose systemd [--system for root].")
 @click.option("--install", "--yes", "is_install", is_flag=True, help="Do what is shown.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def add_command(
     runbook: str,
     on_calendar: tuple[str, ...],
@@ -71,7 +75,10 @@ def add_command(
     as_json: bool,
     **options: Any,
 ) -> int:
-    """Show the timer that runs RUNBOOK, or install it: no two runs at once, missed runs are caught up."""
+    """Show the timer that runs RUNBOOK, or install it: no two runs at once, missed runs are caught up.
+
+    Exit code 0: shown, or installed; 3: systemd or cron could not be asked; 4: refused.
+    """
     name, _ = find_runbook(runbook)
     own = given_options(options)
     given = {**read_given(name, files, words), **own}
@@ -138,9 +145,12 @@ def _tell_end(schedule: Schedule, made: Scheduled | None) -> None:
 
 
 @schedule_command.command("list", short_help="List the schedules, and how each last run ended.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def list_command(*, as_json: bool) -> int:
-    """List the schedules: when each runs next, and how its last run ended."""
+    """List the schedules: when each runs next, and how its last run ended.
+
+    Exit code 0, however the runs ended; 3: systemd or cron could not be asked.
+    """
     entries = [*list_timers(), *list_lines()]
     if as_json:
         show(json.dumps({"schedules": [entry.model_dump(mode="json") for entry in entries]}, ensure_ascii=False))
@@ -167,7 +177,10 @@ def list_command(*, as_json: bool) -> int:
 @click.argument("name")
 @click.option("--yes", "is_yes", is_flag=True, help="Do what is shown.")
 def remove_command(name: str, *, is_yes: bool) -> int:
-    """Show what would be taken away, or do it; a run that is going on is not ended, its records stay."""
+    """Show what would be taken away, or do it; a run that is going on is not ended, its records stay.
+
+    Exit code 0: shown, or removed; 3: systemd or cron could not be asked; 4: refused.
+    """
     schedule = _find(name)
     is_cron = schedule.scope == CRON
     show(crontab_text(schedule).rstrip() if is_cron else "\n".join(str(path) for path in planned_files(schedule)))

@@ -4,7 +4,8 @@ import json
 
 import click
 
-from opslib.cli.acting import bound, json_option
+from opslib.cli.acting import bound
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text, plain_table
 from opslib.workflow.unit_look import UnitLook, look_at_unit

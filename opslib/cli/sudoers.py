@@ -6,6 +6,7 @@ import sys
 import click
 
 from opslib.app.binding import check_alias, open_bound_host
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.domain.host import Host
 from opslib.domain.states import State
@@ -24,7 +25,7 @@ _FIND = 'PATH=$PATH:/usr/sbin:/sbin; for program; do command -v -- "$program" ||
     "-u", "--unit", "units", multiple=True, default=["vllm-minimax"], show_default=True, help="May be repeated."
 )
 @click.option("--port", "ports", multiple=True, type=click.IntRange(1, 65535), default=[8000], show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def sudoers_command(
     host: str, login: str | None, units: tuple[str, ...], ports: tuple[int, ...], *, as_json: bool
 ) -> int:

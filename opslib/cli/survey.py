@@ -9,6 +9,7 @@ from time import monotonic
 import click
 
 from opslib.app.survey import chosen_aliases, survey_hosts
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.domain.states import worst
 from opslib.domain.survey import HostSurvey
@@ -20,7 +21,7 @@ from opslib.views.survey_matrix import hosts_table
 @click.argument("hosts", nargs=-1, metavar="[HOST]...")
 @click.option("--all", "is_all", is_flag=True, help="Every host of hosts.toml, and the rehearsal host.")
 @click.option("-u", "--unit", "units", multiple=True, help="Look at this unit, not for engines; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def survey_command(hosts: tuple[str, ...], units: tuple[str, ...], *, is_all: bool, as_json: bool) -> int:
     """Look over hosts at once: units and what they really are, GPUs, disks, memory, journal, clock.
 

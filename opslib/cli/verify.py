@@ -10,6 +10,7 @@ import click
 
 from opslib.app.binding import check_alias, open_bound_host
 from opslib.app.expecting import load_expectation
+from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text
 from opslib.cli.verify_progress import told
@@ -33,7 +34,7 @@ _FINDING = ("file", "level", "kind", "state", "expected", "found", "effect", "re
 @click.option("--no-receipts", is_flag=True, help="Hash again what was hashed before and hasn't changed.")
 @click.option("--user", help="Whose read access counts: the unit's user [the login].")
 @click.option("--save-manifest", type=click.Path(dir_okay=False, path_type=Path), help="Keep the digests here.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@json_option
 def verify_command(
     host: str,
     path: str,
@@ -49,6 +50,7 @@ def verify_command(
 
     extents reads headers only; sample a part of the bytes, full-scan all of them for zeros and NaN; digest hashes every
     file against what is known of it. Changes nothing but the receipts in the operator's state folder on the host.
+    Exit code 0: right, as far as the level looks; 1: warnings; 2: damaged or missing; 3: not found out; 4: refused.
     """
     if save_manifest and level != "digest":
         raise click.UsageError("--save-manifest needs --level digest")

@@ -1,6 +1,6 @@
 """What is wrong with parameters, in sentences that say what was expected and offer the nearest name."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 from pydantic import ValidationError
@@ -41,6 +41,15 @@ def nearest(name: str, known: Sequence[str]) -> str:
     """
     close = get_close_matches(name, known, n=1, cutoff=GOOD_MATCH)
     return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}" if known else ""
+
+
+def neither_host_nor_label(word: str, aliases: Iterable[str], labels: Iterable[str], where: str) -> str:
+    """The sentence that refuses a word which should choose hosts of the inventory `where`.
+
+    >>> neither_host_nor_label("prd", ["gpu-a"], ["h100", "prod"], "hosts.toml")
+    "hosts.toml has neither a host nor a label 'prd'; did you mean prod?"
+    """
+    return f"{where} has neither a host nor a label {word!r}{nearest(word, [*aliases, *sorted(labels)])}"
 
 
 # pydantic's error type -> what was expected

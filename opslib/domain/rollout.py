@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field
 
 from opslib.domain.host import HostSettings
-from opslib.domain.problems import nearest
+from opslib.domain.problems import neither_host_nor_label
 from opslib.domain.states import State, Value
 from opslib.errors import BadParameter, UnknownName
 
@@ -158,8 +158,7 @@ def choose_hosts(asked: Sequence[str], inventory: Mapping[str, HostSettings], wh
             chosen[word] = word
             continue
         if word != ALL and word not in labels:
-            hint = nearest(word, [*inventory, *sorted(labels)])
-            raise UnknownName(f"--hosts: {where} has neither a host nor a label {word!r}{hint}")
+            raise UnknownName(f"--hosts: {neither_host_nor_label(word, inventory, labels, where)}")
         for alias, settings in inventory.items():
             if word == ALL or word in settings.labels:
                 chosen.setdefault(alias, word)

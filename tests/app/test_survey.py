@@ -42,6 +42,16 @@ def test_aliases_are_checked_before_any_host_is_contacted(tmp_path, monkeypatch)
     assert chosen_aliases(("rehearsal",)) == ("rehearsal",)
 
 
+def test_a_word_that_is_neither_host_nor_label_is_refused_with_both(tmp_path, monkeypatch):
+    """The refusal names hosts and labels that there are, or the nearest of either."""
+    (tmp_path / "hosts.toml").write_text('[hosts.a]\naddress = "192.0.2.1"\nlabels = ["prod"]\n')
+    monkeypatch.setenv("OPSLIB_HOSTS", str(tmp_path / "hosts.toml"))
+    with pytest.raises(UnknownName, match="neither a host nor a label 'nope'; known: a, prod"):
+        chosen_aliases(["nope"])
+    with pytest.raises(UnknownName, match=r"'prd'; did you mean prod\?"):
+        chosen_aliases(["prd"])
+
+
 def test_a_label_stands_for_its_hosts(tmp_path, monkeypatch):
     """All hosts that have it, in the inventory's order; a host of that name goes before it."""
     entries = (("gpu-a", "h100"), ("gpu-b", "h100"), ("gpu-c", "l40s"), ("l40s", "x"))

@@ -288,8 +288,12 @@ REHEARSE = [
     ("--hosts 3 --scenario-on 2=helthy", "no scenario 'helthy'"),
     ("--hosts 3 --scenario-on 1=healthy --scenario-on 1=sampler-oom", "host 1 has a scenario already"),
     ("--hosts 0", "0 is not in the range"),
-    ("--serve", "--scenario-on and --serve need --hosts"),
-    ("--scenario-on 3=healthy", "--scenario-on and --serve need --hosts"),
+    ("--serve", "--serve: about many hosts: it needs --hosts"),
+    ("--scenario-on 3=healthy", "--scenario-on: about many hosts: it needs --hosts"),
+    ("--canary 2", "--canary: about many hosts: it needs --hosts"),
+    ("--hosts 3 --serve --min-serving 2", "--min-serving: with --serve nothing is rolled out"),
+    ("--hosts 3 --serve --force-drain", "--force-drain: with --serve nothing is rolled out"),
+    ("--hosts 3 --serve -p max_num_seqs=8", "--parameter: with --serve nothing is rolled out"),
 ]
 
 
