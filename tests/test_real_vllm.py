@@ -162,7 +162,9 @@ def test_a_real_engine_lives_by_the_command_line(
         assert re.search(r"[1-9]\d* requests running", told), told
         assert "released, asked again (GPU 0: 57.5 GiB)" in told
     assert debian.ssh("cat", "/root/whole").stdout == "12"
-    assert call(["adopt", ALIAS, UNIT, "--set", "--no-such-flag=1", "--yes"]) == 0
+    assert call(["adopt", ALIAS, UNIT, "--set", "--no-such-flag=1", "--yes"]) == 4
+    assert "the installed engine has no flag --no-such-flag" in capsys.readouterr().err
+    assert call(["adopt", ALIAS, UNIT, "--set", "--no-such-flag=1", "--force", "--yes"]) == 0
     capsys.readouterr()
     assert states(f"start {ALIAS} {UNIT}") == (2, {"ready": "critical"})
     code, back = states(f"rollback {ALIAS} {UNIT} --runs-dir {tmp_path}")

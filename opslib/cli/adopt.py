@@ -17,7 +17,7 @@ from opslib.domain.unit_words import group_by_flag
 from opslib.errors import BadParameter
 from opslib.workflow.install import ApplyReport, apply_plan
 from opslib.workflow.lint import LintReport, lint_text
-from opslib.workflow.unit_files import gather_unit_files, plan_flag
+from opslib.workflow.unit_files import gather_unit_files, plan_flag, refuse_bad_flag
 
 
 @click.command("adopt")
@@ -25,21 +25,24 @@ from opslib.workflow.unit_files import gather_unit_files, plan_flag
 @click.argument("unit")
 @click.option("--set", "given", metavar="FLAG[=VALUE]", help="Set one engine flag: --set --max-num-seqs=256.")
 @click.option("--unset", metavar="FLAG", help="Take one engine flag out.")
+@click.option("--force", "is_forced", is_flag=True, help="Set a flag or value that the installed vLLM would refuse.")
 @yes_option
 @json_option
-def adopt_command(host: str, unit: str, given: str | None, unset: str | None, *, is_yes: bool, as_json: bool) -> int:
+def adopt_command(
+    host: str, unit: str, given: str | None, unset: str | None, *, is_forced: bool, is_yes: bool, as_json: bool
+) -> int:
     """Read UNIT on HOST, whoever wrote it, drop-ins included; with --set or --unset change one flag of its engine.
 
-    Everything else keeps its wording. The running engine keeps its flags until `opslib restart`. An engine in docker or
-    podman is recognised and said, not changed. Exit code 0: read, or changed and asked again; 2: a step did not hold;
-    3: could not find out; 4: refused, nothing was changed.
+    Everything else keeps its wording. The installed vLLM has to know the flag and to read its value. The running engine
+    keeps its flags until `opslib restart`. An engine in docker or podman is recognised and said, not changed. Exit code
+    0: read, or changed and asked again; 2: a step did not hold; 3: could not find out; 4: refused, nothing was changed.
     """
     if given and unset:
         raise BadParameter("one flag at a time: --set or --unset")
     report = None
     with bound(host) as opened:
         if given or unset:
-            report = _change(opened, unit, given, unset, is_yes=is_yes)
+            report = _change(opened, unit, given, unset, is_forced=is_forced, is_yes=is_yes)
         files = gather_unit_files(opened, unit)
         lint = lint_text(opened, unit, files.text)
     if as_json:
@@ -49,11 +52,16 @@ def adopt_command(host: str, unit: str, given: str | None, unset: str | None, *,
     return (report.state if report else State.OK).exit_code
 
 
-def _change(host: Host, unit: str, given: str | None, unset: str | None, *, is_yes: bool) -> ApplyReport:
+def _change(
+    host: Host, unit: str, given: str | None, unset: str | None, *, is_forced: bool, is_yes: bool
+) -> ApplyReport:
     name, equals, value = (given or unset or "").partition("=")
     if not name.startswith("-"):
         raise BadParameter(f"{name!r} is no flag; as in --set --max-num-seqs=256")
-    plan = plan_flag(host, unit, name, value if equals else None, is_removed=bool(unset))
+    wanted = value if equals else None
+    if given and not is_forced:
+        refuse_bad_flag(host, unit, name, wanted)
+    plan = plan_flag(host, unit, name, wanted, is_removed=bool(unset))
     agree(host, [plan], is_yes=is_yes)
     with at_work(host, unit, "adopt"):
         report = apply_plan(host, plan, on_step=lambda step: tell(f"{step.title}: {step.state.value} {step.detail}"))

@@ -1,14 +1,12 @@
 """Checks of everything around the GPUs before a launch: port, engine, flags, model, disks, memory, limits, lock."""
 
-import difflib
-
 from opslib.domain.facts.ports import Listener, parse_listeners
+from opslib.domain.flag_known import flags_of, is_known, no_such_flag
 from opslib.domain.lock import lock_held, read_holder
 from opslib.domain.preflight_look import GIB, Look, PreflightCheck, critical, ok, unknown, warning
 from opslib.domain.survey import Filesystem
 from opslib.domain.survey_checks import CLOCK_S, SHM_BYTES
 from opslib.domain.survey_gpus import first_remedy
-from opslib.domain.vllm_flags import is_flag
 from opslib.errors import UnexpectedAnswer
 
 _CACHE_BYTES = 5 * GIB  # torch.compile and Triton keep 1-3 GiB for a large model
@@ -64,29 +62,15 @@ def check_engine(look: Look) -> PreflightCheck:
 def check_flags(look: Look) -> PreflightCheck:
     """Does the *installed* engine know every flag that it is given?"""
     known = set(look.reading.engine.flags) if look.reading.engine else set()
-    given = [word.partition("=")[0] for word in look.wanted.flags if is_flag(word)]
+    given = flags_of(look.wanted.flags)
     if not given:
         return ok("no flags are given")
     if not known:
         return unknown("which flags the installed engine knows is not known: its sources are not there")
-    strange = [word for word in given if not _is_known(word, known)]
+    strange = [flag for flag in given if not is_known(flag, known)]
     if not strange:
         return ok(f"the installed engine knows all {len(given)} flags")
-    near = difflib.get_close_matches(strange[0].replace("_", "-"), known, n=1, cutoff=0.6)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    words = f"the installed engine has no flag {', '.join(strange)}{hint}"
-    return critical(words, "correct `extra_args`", cause="configuration/bad-argument")
-
-
-def _is_known(word: str, known: set[str]) -> bool:
-    """Whether vLLM's parser takes it: underscores, `--no-`, `--config.key`, `-O3` and unique beginnings included."""
-    if word in known or (word.startswith("-O") and "-O" in known):
-        return True
-    stem = word.partition(".")[0]
-    stem = stem.replace("_", "-") if stem.startswith("--") else stem
-    plain = "--" + stem.removeprefix("--no-")
-    begun = [name for name in known if len(stem) > 3 and name.startswith(stem)]
-    return stem in known or (stem.startswith("--no-") and plain in known) or len(begun) == 1
+    return critical(no_such_flag(strange, known), "correct `extra_args`", cause="configuration/bad-argument")
 
 
 def check_model(look: Look) -> PreflightCheck:

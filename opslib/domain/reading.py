@@ -5,7 +5,17 @@ from itertools import dropwhile
 
 # on-host programs that change nothing (`verify` without receipts)
 READING_PROGRAMS = frozenset(
-    {"digest_trial", "drift", "identity", "installed", "preflight", "survey", "unit_verify", "verify", "watch"}
+    {
+        "digest_trial",
+        "drift",
+        "engine_package",
+        "identity",
+        "preflight",
+        "survey",
+        "unit_verify",
+        "verify",
+        "watch",
+    }
 )
 
 # program -> the words of which one must be its first that is no option; None: it can only ask

@@ -17,6 +17,7 @@ __all__ = ["FlagName", "FlagSpec", "FlagValue", "ServeFlags", "parse_serve_argum
 
 # vllm/utils/argparse_utils.py human_readable_int: "1k" is 1000, "1K" is 1024
 _MULTIPLIERS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+UNKNOWN_FLAG = "engine/unknown-flag"  # the finding about a flag that the kit's table doesn't have
 
 
 class FlagSpec(Value):
@@ -203,7 +204,7 @@ def _unknown(word: str) -> CheckResult:
     nearest = nearest_flag(word)
     hint = f"; did you mean {nearest}?" if nearest else ""
     summary = f"vllm serve has no flag {word.partition('=')[0]}{hint}"
-    return CheckResult(name="engine/unknown-flag", state=State.CRITICAL, summary=summary)
+    return CheckResult(name=UNKNOWN_FLAG, state=State.CRITICAL, summary=summary)
 
 
 def _with_defaults(

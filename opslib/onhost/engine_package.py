@@ -4,6 +4,7 @@ Its command line's flags, the CUDA version that its torch was built for, and whe
 """
 
 import glob
+import json
 import os
 import re
 from typing import Any, Dict, Set
@@ -21,6 +22,12 @@ _LITERAL = re.compile(r"""["'](--?[A-Za-z][A-Za-z0-9_-]*)["']""")
 # vllm/entrypoints/*/cli_args.py: each field of these classes is a flag
 _FLAG_CLASS = re.compile(r"^class \w*FrontendArgs\b.*?(?=^\S(?!.*FrontendArgs)|\Z)", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"^    ([a-z]\w*)\s*:", re.MULTILINE)
+
+
+def main(arguments: Dict[str, Any]) -> int:
+    """Print what the vLLM beside the program `vllm` is."""
+    print(json.dumps(read_engine_package(arguments["vllm"])), flush=True)
+    return 0
 
 
 def read_engine_package(program: str) -> Dict[str, Any]:

@@ -9,7 +9,7 @@ from opslib.domain.unit_file import render_exec_start
 from opslib.errors import Refused
 from opslib.workflow.facts import gather_identity, gather_listeners, gather_unit_status
 from opslib.workflow.install import apply_plan, plan_install, read_unit_text, undo, unit_text_for
-from opslib.workflow.unit_files import gather_unit_files, plan_flag
+from opslib.workflow.unit_files import gather_unit_files, plan_flag, refuse_bad_flag
 from opslib.workflow.verify import verify_checkpoint
 from tests.conftest import opened
 
@@ -105,6 +105,19 @@ def test_a_unit_of_somebody_else_is_changed_by_one_flag(host):
     shown = host.run(("systemctl", "show", "--property=ExecStart", "--", f"{unit}.service")).text
     assert "--max-num-seqs 64" in shown
     assert "/usr/bin/vllm   serve" not in shown
+
+
+def test_a_flag_that_the_installed_engine_would_refuse_is_refused(host):
+    """A misspelt flag and a value that can't be read are refused before anything is planned; a good one is not."""
+    unit = "opslib-flags"
+    text = f"[Service]\nExecStart={host.settings.vllm} serve /srv/a --port 8000\n"
+    assert install(host, unit, text).state == "ok"
+    with pytest.raises(Refused, match=r"no flag --max-num-sequences; did you mean --max-num-seqs\?"):
+        refuse_bad_flag(host, unit, "--max-num-sequences", "64")
+    with pytest.raises(Refused, match="--max-num-seqs=many: invalid"):
+        refuse_bad_flag(host, unit, "--max-num-seqs", "many")
+    refuse_bad_flag(host, unit, "--max-num-seqs", "64")
+    assert read_unit_text(host, unit) == text
 
 
 def test_an_engine_in_a_container_is_said_and_not_changed(host):
