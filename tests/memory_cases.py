@@ -48,6 +48,8 @@ _PHRASES = {
     "mamba-cache-mode align": "--mamba-cache-mode align",
     "mamba-ssm-cache-dtype float16": "--mamba-ssm-cache-dtype float16",
     "LoRA enabled": "--enable-lora",
+    "language-model-only": "--language-model-only",
+    "online quantization fp8": "--quantization fp8",
 }
 
 

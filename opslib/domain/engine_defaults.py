@@ -44,8 +44,9 @@ def read_engine_version(text: str, environment_v1: str = "") -> EngineVersion:
         return EngineVersion(NEWEST, NEWEST, NEWEST)
     low, high = min(low for low, _, _ in found), max(high for _, _, high in found)
     expected = found[0][1]
-    said_v0 = "V0" in text or environment_v1 == "0"
-    return EngineVersion(low, expected, high, is_v0=expected < (0, 8, 0) or (said_v0 and expected < (0, 11, 0)))
+    said_v0, said_v1 = "V0" in text or environment_v1 == "0", "V1" in text or environment_v1 == "1"
+    first_v1 = (0, 6, 4) if said_v1 else (0, 8, 0)  # before it was the default it could be asked for
+    return EngineVersion(low, expected, high, is_v0=expected < first_v1 or (said_v0 and expected < (0, 11, 0)))
 
 
 def _triples(match: re.Match[str]) -> tuple[Triple, Triple, Triple]:

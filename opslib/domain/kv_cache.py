@@ -67,7 +67,7 @@ def make_pool(model: ModelSpec, layers: Sequence[Layer], flags: ServeFlags, vers
     block = _block_size(model, flags, version)
     attention: dict[tuple[str, int, float], int] = {}
     for layer in layers:
-        if layer.kind not in {"none", "state"}:
+        if layer.kind not in {"none", "state"} and not layer.is_cache_shared:
             kind, window = _effective_kind(layer, flags, version)
             key = (kind, window, token_bytes(layer, model, flags, version))
             attention[key] = attention.get(key, 0) + 1
@@ -224,6 +224,6 @@ def engine_tokens(
 
 def bytes_per_token(model: ModelSpec, flags: ServeFlags, version: EngineVersion, **_: Any) -> float:
     """All layers of a rank for one more token of a long request: what windows and states keep doesn't grow."""
-    growing = (layer for layer in model.layers if layer.kind not in {"none", "state"})
+    growing = (each for each in model.layers if each.kind not in {"none", "state"} and not each.is_cache_shared)
     full = [layer for layer in growing if _effective_kind(layer, flags, version)[0] == "full"]
     return sum(token_bytes(layer, model, flags, version) for layer in full) / flags.pipeline_parallel_size

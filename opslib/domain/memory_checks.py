@@ -42,6 +42,8 @@ def checks_of(situation: Situation, sums: Sums) -> Iterator[Check]:
     words = "the CUDA graphs have to fit beside weights and KV cache"
     if sums.graphs.high > 0:
         yield Check("gpu-memory/cuda-graphs", sums.left, words)
+    if not situation.has_second_sampler_run:
+        return
     words = (
         f"the sampler's second warm-up with {flags.max_num_seqs} dummy requests needs {sums.sampler.expected:.2f} GiB, "
         f"{sums.left.expected:.2f} GiB are left for it"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from opslib.domain.engine_defaults import GIB, EngineVersion, read_engine_version
 from opslib.domain.kv_cache import Demand, Pool, demand, make_pool
-from opslib.domain.memory_weights import LoadedWeights, RankWeights, WeightBytes, load_weights
+from opslib.domain.memory_weights import LoadedWeights, RankWeights, WeightBytes, load_weights, serves_media
 from opslib.domain.model_layers import Layer
 from opslib.domain.model_spec import ModelSpec
 from opslib.domain.serve_flags import ServeFlags
@@ -14,6 +14,7 @@ INTEGRATED = ("GB10", "GH200", "GB200 SUPERCHIP", "JETSON", "THOR", "ORIN", "SPA
 CHOSEN = "the longest that the cache holds: chosen by the engine"
 _FREE_CHECKED_SINCE = (0, 9, 1)  # gpu_worker.py `init_device`; not in 0.9.0
 _WHOLE_MODEL_SINCE, _WHOLE_MODEL_UNTIL = (0, 14, 0), (0, 17, 0)  # kv_cache_utils.py: not in 0.13.0, still in 0.16.0
+_SAMPLER_WARMED_SINCE = (0, 8, 0)  # gpu_worker.py `compile_or_warm_up_model`
 _STATE_BLOCKS_SINCE = (0, 20, 0)  # config/compilation.py `resolve_cudagraph_mode_and_sizes`; before, sizes were capped
 _EAGLE_LAYER = 1  # a draft model without a config of its own is taken for one layer like the target's
 
@@ -136,6 +137,11 @@ class Situation(Value):
         return self.free_gib is not None or (not self.version.is_v0 and self.version.expected >= _FREE_CHECKED_SINCE)
 
     @property
+    def has_second_sampler_run(self) -> bool:
+        """Whether the sampler runs again once the cache is there; V0 and the first V1 profiled it only."""
+        return not self.version.is_v0 and self.version.expected >= _SAMPLER_WARMED_SINCE
+
+    @property
     def needs_state_blocks(self) -> bool:
         """Whether the engine refuses more sequences than its cache has blocks for states (vllm #38270)."""
         is_new = self.version.expected >= _STATE_BLOCKS_SINCE
@@ -196,9 +202,19 @@ def settle(model: ModelSpec, flags: ServeFlags, version: EngineVersion, gpu_tota
         if sequences is not None and sequences.origin.startswith("default"):
             flags = flags.with_value("--max-num-seqs", 2 * flags.max_num_seqs, "performance_mode=throughput")
         tokens, why = 2 * tokens, "performance_mode=throughput"
-    least = int(model.traits.get("least_batched_tokens") or 0)
+    least = _least_batched_tokens(model, flags)
     if tokens < least:
-        tokens, why = least, "raised: one image has to fit into a batch"
+        tokens, why = least, "raised: one image or video has to fit into a batch"
     if length and tokens > flags.max_num_seqs * length:
         tokens, why = flags.max_num_seqs * length, "max_num_seqs x max_model_len"
     return flags.with_value("--max-num-batched-tokens", tokens, why) if why != (given and given.origin) else flags
+
+
+def _least_batched_tokens(model: ModelSpec, flags: ServeFlags) -> int:
+    """What a batch has to hold of a prefix-LM: engine/arg_utils.py `_get_min_mm_batched_tokens`, Gemma 4 alone.
+
+    Its small models (with an embedding per layer) attend to media causally, and then nothing has to fit.
+    """
+    asked = model.traits.get("use_bidirectional_attention")
+    is_causal = asked != "vision" if asked else bool(model.traits.get("hidden_size_per_layer_input"))
+    return 0 if is_causal or not serves_media(model, flags) else int(model.traits.get("least_batched_tokens") or 0)

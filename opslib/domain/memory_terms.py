@@ -12,13 +12,14 @@ from typing import Any
 from opslib.domain.bands import Band, exactly, larger, spanning
 from opslib.domain.engine_defaults import GIB, Triple
 from opslib.domain.memory_situation import ObservedFigures, Situation
-from opslib.domain.memory_weights import RankWeights, WeightBytes, offloaded_bytes
+from opslib.domain.memory_weights import RankWeights, WeightBytes, is_hopper, offloaded_bytes, serves_media
 from opslib.domain.model_spec import ModelSpec
 
 __all__ = ["Band", "ObservedFigures", "Situation", "WeightBytes"]
 _ROUNDING = 0.011  # journals print two digits of a GiB
 _GRAPHS_BUDGETED_SINCE = (0, 20, 0)
-_AMPERE = ("A100", "A800", "A40", "A10", "A30", "A5000", "A6000", "3090", "3080")
+_CONSUMED_SINCE = (0, 27, 0)  # mem_utils.py `total_consumed`: what free memory lost, kernels and pinned pieces too
+_AMPERE = ("A100", "A800", "A40", "A10", "A30", "A5000", "A6000", "3090", "3080", "L4", "4090", "4080")  # and Ada
 _ALL_SIZES = 51  # capture sizes up to 512
 
 
@@ -84,7 +85,8 @@ def forward_peak(situation: Situation) -> Band:
 
 def _forward_estimate(situation: Situation) -> Band:
     model, flags, rows = situation.model, situation.flags, table()["forward"]
-    measured = rows["measured_mib_per_token"].get(model.model_type)
+    own = rows["measured_on_hopper"] if is_hopper(situation.gpu_name) else {}
+    measured = own.get(model.model_type) or rows["measured_mib_per_token"].get(model.model_type)
     if measured:
         band = band_of(measured).times(flags.max_num_batched_tokens / 1024)
     else:
@@ -100,9 +102,7 @@ def _forward_estimate(situation: Situation) -> Band:
 
 def _encoder(situation: Situation) -> Band:
     model, flags = situation.model, situation.flags
-    limits = flags.value("--limit-mm-per-prompt")
-    is_off = isinstance(limits, dict) and limits and not any(limits.values())
-    if not model.is_multimodal or is_off or flags.value("--language-model-only") or flags.value("--skip-mm-profiling"):
+    if not serves_media(model, flags) or flags.value("--skip-mm-profiling"):
         return exactly(0.0)
     kind = "qwen" if model.traits.get("encoder") == "qwen" else "plain"
     return band_of(table()["encoder"][kind])
@@ -141,18 +141,23 @@ def context(situation: Situation) -> Band:
 
 
 def _pair(situation: Situation, n_ranks: int) -> str:
-    """Two ranks of the Ampere generation hold less for each other than later ones."""
-    is_ampere = any(word in situation.gpu_name.upper() for word in _AMPERE)
-    return "pair_ampere" if n_ranks == 2 and is_ampere else ""
+    """Two ranks of the Ampere and Ada generations hold less for each other than later ones."""
+    return "pair_ampere" if n_ranks == 2 and _is_ampere(situation) else ""
+
+
+def _is_ampere(situation: Situation) -> bool:
+    return any(word in situation.gpu_name.upper() for word in _AMPERE)
 
 
 def non_torch(situation: Situation) -> Band:
     """What grows outside PyTorch during the profile; charged to the budget, and used."""
     row, size, version = table()["non_torch"], situation.flags.tensor_parallel_size, situation.version
     if version.is_v0 and version.expected < (0, 7, 0):
-        band = _per_group(row, size, "old_one_gpu", "old_group")
+        one_gpu = "old_one_gpu_ampere" if _is_ampere(situation) else "old_one_gpu"
+        band = _per_group(row, size, one_gpu, "old_group")
     else:
-        band = _per_group(row, size, "v0_one_gpu" if version.is_v0 else "one_gpu", _pair(situation, size))
+        one_gpu = "consumed_one_gpu" if version.expected >= _CONSUMED_SINCE else "one_gpu"
+        band = _per_group(row, size, "v0_one_gpu" if version.is_v0 else one_gpu, _pair(situation, size))
     if situation.is_integrated:
         band = band + band_of(row["unified"])
     reserved = _reserved(situation)

@@ -3,12 +3,19 @@
 Sources: vllm/distributed/utils.py `get_pp_indices`; fused_moe/layer.py; quantization/mxfp4.py (padding).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from opslib.domain.engine_defaults import EngineVersion
 from opslib.domain.model_spec import ModelSpec
-from opslib.domain.parameter_count import Part, draft_parts, embedding_bytes, latent_copies, layer_parts
+from opslib.domain.parameter_count import (
+    Part,
+    draft_parts,
+    embedding_bytes,
+    latent_copies,
+    layer_parts,
+    per_layer_embedding_bytes,
+)
 from opslib.domain.quantization import Quantization
 from opslib.domain.states import Value
 from opslib.domain.vllm_flags import ServeFlags
@@ -17,6 +24,7 @@ from opslib.errors import BadParameter
 GIB = 2**30
 BUFFERS_BYTES = 0.02 * GIB  # rotary tables and the like, on every rank
 _TENSORS = {"attention": (0.5, 0.5), "mlp": (2 / 3, 1 / 3), "experts": (2 / 3, 1 / 3)}  # parts of two tensors
+_ENCODER_LEFT_OUT_SINCE = (0, 10, 1)  # encoders that no request may use aren't loaded
 _VISION_COPIED = 0.45  # of a vision tower: measured between 0.3 (Qwen2.5-VL) and 0.7 (Gemma 3) at TP 4
 
 
@@ -81,9 +89,11 @@ def load_weights(
     scale = given.total_bytes / counted.file_bytes if given else 1.0
     partition = flags.environment_value("VLLM_PP_LAYER_PARTITION")
     stages = stage_layers(model.n_layers, flags.pipeline_parallel_size, partition)
+    is_left_out = version.expected >= _ENCODER_LEFT_OUT_SINCE and not serves_media(model, flags)
+    loaded = model.model_copy(update={"vision_parameters": 0}) if is_left_out else model
     sums = []
     for stage, layers in enumerate(stages):
-        parts = list(_stage_parts(model, layers, is_first=stage == 0, is_last=stage == len(stages) - 1))
+        parts = list(_stage_parts(loaded, layers, is_first=stage == 0, is_last=stage == len(stages) - 1))
         parts += drafts if stage == len(stages) - 1 else ()
         sums.append((stage, layers, [_repacked(model, part, flags, version, gpu_name) for part in parts]))
     known = given.replicated_bytes if given else 0
@@ -142,13 +152,28 @@ def _counted_file(model: ModelSpec, given: WeightBytes | None, *, has_drafts: bo
         return min(both, key=lambda counted: abs(given.total_bytes - counted.file_bytes))
     main = sum(part.n_bytes for index in range(model.n_layers) for part in layer_parts(model, index))
     embedding = embedding_bytes(model)
-    base = main + embedding * (1 if model.is_tied else 2) + model.vision_parameters * model.dtype_bytes
+    base = main + embedding * (1 if model.is_tied else 2) + per_layer_embedding_bytes(model)
+    base += model.vision_parameters * model.dtype_bytes
     drafted = sum(part.n_bytes for part in draft_parts(model))
     if given is None:
         return _Counted(base + (drafted if has_drafts else 0))
-    readings = [base, base + drafted]
-    readings += [reading + embedding for reading in readings] if model.is_tied else []
-    return _Counted(min(readings, key=lambda reading: abs(given.total_bytes - reading)))
+    readings = (base, base + drafted)
+    near, off = _nearest(readings, given.total_bytes)
+    copied, copied_off = _nearest([reading + embedding for reading in readings], given.total_bytes)
+    # few files hold the copy of a tied embedding: only what fits clearly better is one
+    return _Counted(copied if model.is_tied and 2 * copied_off < off else near)
+
+
+def _nearest(readings: Sequence[float], n_bytes: float) -> tuple[float, float]:
+    """The reading that is nearest to a size, and how far off it is."""
+    return min(((reading, abs(n_bytes - reading)) for reading in readings), key=lambda pair: pair[1])
+
+
+def serves_media(model: ModelSpec, flags: ServeFlags) -> bool:
+    """Whether the engine loads and profiles the encoders: not where every limit is 0 (config/model.py)."""
+    limits = flags.value("--limit-mm-per-prompt")
+    is_off = isinstance(limits, Mapping) and bool(limits) and not any(limits.values())
+    return model.is_multimodal and not is_off and not flags.value("--language-model-only")
 
 
 def _stage_parts(model: ModelSpec, layers: range, *, is_first: bool, is_last: bool) -> Iterator[Part]:
@@ -157,6 +182,8 @@ def _stage_parts(model: ModelSpec, layers: range, *, is_first: bool, is_last: bo
     embedding = embedding_bytes(model)
     if is_first or (is_last and model.is_tied):
         yield Part("embedding", embedding)
+    if is_first:
+        yield Part("per_layer_embedding", per_layer_embedding_bytes(model))
     if is_last and not model.is_tied:
         yield Part("lm_head", embedding)
     if is_first and model.vision_parameters:
@@ -195,8 +222,17 @@ def _repacked(model: ModelSpec, part: Part, flags: ServeFlags, version: EngineVe
 
 def is_marlin_mxfp4(version: EngineVersion, gpu_name: str) -> bool:
     """Whether MXFP4 experts run on Marlin: before 0.11, and on GPUs that are neither Hopper nor SM100."""
-    is_hopper = any(word in gpu_name.upper() for word in ("H100", "H200", "H20", "GH200", "B200", "B300", "GB200"))
-    return version.expected < (0, 11, 0) or not (is_hopper or not gpu_name)
+    is_newer = is_hopper(gpu_name) or any(word in gpu_name.upper() for word in ("B200", "B300"))
+    return version.expected < (0, 11, 0) or not (is_newer or not gpu_name)
+
+
+def is_hopper(gpu_name: str) -> bool:
+    """Whether a GPU's name is one of the Hopper generation.
+
+    >>> is_hopper("NVIDIA H100 80GB HBM3"), is_hopper("RTX PRO 6000")
+    (True, False)
+    """
+    return any(word in gpu_name.upper() for word in ("H100", "H200", "H20", "H800"))
 
 
 def _up(size: int, step: int) -> int:

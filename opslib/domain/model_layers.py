@@ -39,6 +39,8 @@ class Layer(Value):
     ratio: int = 1  # tokens that share one entry (DeepSeek-V4)
     state: StateShape | None = None
     has_state_too: bool = False  # attention and a state side by side (Zamba2, Falcon-H1)
+    is_boundary: bool = False  # one of the first or last two of a model without states: packed caches leave it out
+    is_cache_shared: bool = False  # reads an earlier layer's keys and values, keeps none (Gemma 3n, Gemma 4 E2B/E4B)
 
 
 def layer_words(config: Mapping[str, Any], n_layers: int) -> list[str]:
@@ -144,6 +146,7 @@ def build_layers(config: Mapping[str, Any], words: list[str]) -> Iterator[Layer]
     """The layers of a config whose absent keys have been filled in."""
     shape = _state_shape(config) if {"state", "both"} & set(words) else None
     ratios = config.get("compress_ratios")
+    first_shared = len(words) - int(config.get("num_kv_shared_layers") or 0)
     for index, word in enumerate(words):
         if isinstance(ratios, list) and index < len(ratios):
             yield _compressed(config, int(ratios[index]))
@@ -153,7 +156,10 @@ def build_layers(config: Mapping[str, Any], words: list[str]) -> Iterator[Layer]
             yield Layer(kind="none")
         else:
             layer = _attention(config, word)
-            yield layer.model_copy(update={"state": shape, "has_state_too": True}) if word == "both" else layer
+            if word == "both":
+                layer = layer.model_copy(update={"state": shape, "has_state_too": True})
+            at_boundary = not shape and not 2 <= index < len(words) - 2
+            yield layer.model_copy(update={"is_cache_shared": index >= first_shared, "is_boundary": at_boundary})
 
 
 def _attention(config: Mapping[str, Any], word: str) -> Layer:

@@ -28,6 +28,8 @@ def layer_parts(model: ModelSpec, index: int) -> Iterator[Part]:
         return
     layer, moe = model.layers[index], model.moe
     yield from _attention(model, layer)
+    if per_layer := int(model.traits.get("hidden_size_per_layer_input") or 0):
+        yield Part("gate", 2 * model.hidden_size * per_layer * model.dtype_bytes, is_sharded=False)
     has_own_feed_forward = any(each.kind == "none" for each in model.layers)
     if has_own_feed_forward and layer.kind != "none":
         return
@@ -37,6 +39,7 @@ def layer_parts(model: ModelSpec, index: int) -> Iterator[Part]:
             yield Part("mlp", _packed(model, "mlp", _matrices(model) * model.hidden_size * model.intermediate_size))
     elif not (moe and moe.n_moe_layers == model.n_layers):
         width = int(model.traits.get("intermediate_size_mlp") or model.intermediate_size)
+        width *= 2 if layer.is_cache_shared and model.traits.get("use_double_wide_mlp") else 1
         yield Part("mlp", _packed(model, "mlp", _matrices(model) * model.hidden_size * width))
 
 
@@ -77,6 +80,13 @@ def embedding_bytes(model: ModelSpec) -> float:
     return -(-model.vocab_size // 64) * 64 * model.hidden_size * model.dtype_bytes
 
 
+def per_layer_embedding_bytes(model: ModelSpec) -> float:
+    """A second embedding with a row for every layer, and its projection (Gemma 3n, Gemma 4 E2B/E4B): gemma4.py."""
+    width = int(model.traits.get("hidden_size_per_layer_input") or 0) * model.n_layers
+    vocabulary = int(model.traits.get("vocab_size_per_layer_input") or model.vocab_size)
+    return (-(-vocabulary // 64) * 64 + model.hidden_size) * width * model.dtype_bytes
+
+
 def latent_copies(model: ModelSpec) -> float:
     """MLA keeps the absorbed up-projections beside the loaded ones (v1/attention/backends/mla/common.py)."""
     n_mla = sum(layer.kind in {"mla", "sparse_mla"} and layer.ratio == 1 for layer in model.layers)
@@ -113,8 +123,9 @@ def _attention(model: ModelSpec, layer: Layer) -> Iterator[Part]:
         doubled = 2 if traits.get("attention_gate") or traits.get("attn_output_gate") else 1
         own = hidden * queries * (doubled + 1) + (queries if traits.get("qkv_bias") else 0)
         yield Part("attention", _packed(model, "attention", own))
-        keys = 2 * hidden * layer.n_kv_heads * dim
-        yield Part("keys", _packed(model, "attention", keys), n_units=layer.n_kv_heads)
+        if not layer.is_cache_shared:
+            keys = 2 * hidden * layer.n_kv_heads * dim
+            yield Part("keys", _packed(model, "attention", keys), n_units=layer.n_kv_heads)
 
 
 def _latent_attention(model: ModelSpec, layer: Layer) -> Iterator[Part]:
