@@ -49,18 +49,24 @@ def test_a_canary_passes_and_the_next_host_is_locked(monkeypatch, capsys):
 ALL = range(1, 9)
 
 
+def stopped_by_a_fault(fleet, number, monkeypatch, capsys):
+    """A rollout over eight hosts that serve, which stops at the one that lacks a shard: settings, unit texts, its answer."""
+    prepare(fleet, monkeypatch, serving=ALL)
+    lose_shard(fleet, number)
+    settings = [host.settings for host in fleet.hosts]
+    before = unit_texts(settings)
+    told = rollout(capsys, "deploy", "--hosts", "practice", "--min-serving", "6", *light_words())
+    assert told["exit_code"] == 2, told
+    assert told["untouched"] == [f"practice-{n}" for n in range(number + 1, 9)]
+    return settings, before, told
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_eight_hosts_and_a_fault_on_the_canary(monkeypatch, capsys):
     """With a fault on the canary nothing else is touched: same unit texts, same starts, all of them serve on."""
     with start_fleet(8) as fleet:
-        prepare(fleet, monkeypatch, serving=ALL)
-        lose_shard(fleet, 1)
-        settings = [host.settings for host in fleet.hosts]
-        before = unit_texts(settings)
-        told = rollout(capsys, "deploy", "--hosts", "practice", "--min-serving", "6", *light_words())
-        assert told["exit_code"] == 2, told
-        assert told["untouched"] == [f"practice-{n}" for n in range(2, 9)]
+        settings, before, told = stopped_by_a_fault(fleet, 1, monkeypatch, capsys)
         assert steps(told)["practice-1"] == "failed"
         assert unit_texts(settings) == before
         assert set(serving(settings[1:]).values()) == {True}
@@ -74,13 +80,7 @@ def test_eight_hosts_and_a_fault_on_the_canary(monkeypatch, capsys):
 def test_eight_hosts_and_a_fault_on_the_fifth(monkeypatch, capsys):
     """The wave stops and names the untouched hosts; after the fix resume finishes; undo restores all unit texts."""
     with start_fleet(8) as fleet:
-        prepare(fleet, monkeypatch, serving=ALL)
-        lose_shard(fleet, 5)
-        settings = [host.settings for host in fleet.hosts]
-        before = unit_texts(settings)
-        told = rollout(capsys, "deploy", "--hosts", "practice", "--min-serving", "6", *light_words())
-        assert told["exit_code"] == 2, told
-        assert told["untouched"] == ["practice-6", "practice-7", "practice-8"]
+        settings, before, told = stopped_by_a_fault(fleet, 5, monkeypatch, capsys)
         assert {name for name, step in steps(told).items() if step == "passed"} == {
             f"practice-{n}" for n in range(1, 5)
         }

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from opslib.app.binding import check_alias, open_bound_host
 from opslib.app.sections.benchmark import keep_formats, load_of, slo_of
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
-from opslib.domain.benchmark_compare import Comparison, Subject, compare_levels
+from opslib.domain.benchmark_compare import LOAD_PARAMETERS, Comparison, Subject, compare_levels
 from opslib.domain.host import HostSettings
 from opslib.domain.parameters import UnitBenchmarkParameters
 from opslib.domain.record import RunRecord, SectionRecord
@@ -25,6 +25,7 @@ from opslib.workflow.running import running_argv
 
 RUNBOOK = "50-benchmark"
 HERE = "this-machine"
+_KEPT = {*LOAD_PARAMETERS, "benchmark_repeats"}
 _GIVEN_BY = {"--port": "port", "--served-model-name": "served_model_name"}
 
 
@@ -116,7 +117,7 @@ def _checked(url: str) -> str:
 def _record(
     url: str, parameters: UnitBenchmarkParameters, report: BenchmarkReport, started_at: datetime, duration_s: float
 ) -> RunRecord:
-    load = {name: str(value) for name, value in parameters.model_dump().items() if name in _LOAD}
+    load = {name: str(value) for name, value in parameters.model_dump().items() if name in _KEPT}
     subject = Subject(host=url, load=load).model_dump(mode="json")
     values = {"benchmark": report.model_dump(mode="json"), "compare": {"subject": subject}}
     sections = [
@@ -139,17 +140,6 @@ def _record(
         sections=tuple(sections),
     )
     return record.finished(Outcome(state=report.state, reason=report.summary), datetime.now(UTC))
-
-
-_LOAD = {
-    "concurrency_levels",
-    "max_concurrency",
-    "request_rates",
-    "requests_per_stream",
-    "input_tokens",
-    "output_tokens",
-    "benchmark_repeats",
-}
 
 
 def compare_records(before: str, now: str, *, runs_dir: Path, threshold_percent: float) -> Comparison:

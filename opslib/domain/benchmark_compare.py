@@ -14,6 +14,14 @@ Verdict = Literal["better", "same", "worse", "inconclusive"]
 
 MIN_REPEATS = 3
 N_RESAMPLES = 2000
+LOAD_PARAMETERS = (  # those of a run that say under which load it measured
+    "concurrency_levels",
+    "max_concurrency",
+    "request_rates",
+    "requests_per_stream",
+    "input_tokens",
+    "output_tokens",
+)
 _SEED = 20261129
 GATING = ("output_throughput", "ttft_ms.p50", "tpot_ms.p50")  # medians: a tail of a few dozen requests is chance
 TOLD = ("request_throughput", "ttft_ms.p99", "itl_ms.p99", "e2e_latency_ms.p50", "e2e_latency_ms.p99")

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from opslib.domain.facts.gpu import Gpu, parse_gpu_memory
 from opslib.domain.facts.gpu_health import GpuHealth
-from opslib.domain.orphan import Holder, judge_owner
+from opslib.domain.orphan import judge_owner
 from opslib.domain.preflight_look import GIB, Look, PreflightCheck, critical, ok, unknown, warning
-from opslib.domain.preflight_reading import Owner
+from opslib.domain.preflight_reading import HolderReading
 from opslib.domain.states import State
 from opslib.domain.survey import GpuHolder, age_words
 from opslib.domain.survey_gpus import first_remedy, judge_kernel
@@ -166,7 +166,7 @@ def _is_own(look: Look, held: GpuHolder, orphans: dict[int, str]) -> bool:
     return held.unit in look.own_units and held.pid not in orphans
 
 
-def _owner(look: Look, held: GpuHolder) -> Owner | None:
+def _owner(look: Look, held: GpuHolder) -> HolderReading | None:
     return next((owner for owner in look.reading.owners if owner.pid == held.pid), None)
 
 
@@ -180,8 +180,7 @@ def _orphan_proof(look: Look, held: GpuHolder) -> str:
     owner = _owner(look, held)
     if owner is None:
         return ""
-    words = owner.model_dump(exclude={"is_engine_command"})
-    judged = judge_owner(Holder(**words, command="vllm" if owner.is_engine_command else ""))
+    judged = judge_owner(owner.model_copy(update={"command": "vllm" if owner.is_engine_command else ""}))
     return judged.proof if judged.is_orphan else ""
 
 

@@ -11,6 +11,7 @@ from opslib.domain.facts.gpu_health import gpu_health_command
 from opslib.domain.facts.systemd import unit_name
 from opslib.domain.host import HostSettings
 from opslib.domain.lock import LockHolder, lock_path
+from opslib.domain.orphan import Holder
 from opslib.domain.states import Value
 from opslib.domain.survey import Filesystem
 from opslib.domain.survey_reading import GPU_TIMEOUT_S, SurveyReading, survey_program
@@ -36,18 +37,11 @@ class Wanted(Value):
     holder: LockHolder | None = None  # who asks
 
 
-class Owner(Value):
-    """What tells a left-over engine from one that a unit runs."""
+class HolderReading(Holder):
+    """A process that holds GPU memory, as `preflight` read it: of its command only whether it is an engine's."""
 
-    pid: int
     name: str = ""
     is_engine_command: bool = False
-    started_ticks: str = ""
-    cgroup_unit: str = ""
-    invocation_id: str = ""
-    unit_state: str = ""
-    unit_invocation_id: str = ""
-    is_of_main_process: bool = False
 
 
 class EngineReading(Value):
@@ -110,7 +104,7 @@ class PreflightReading(Value):
     survey: SurveyReading
     settings: str = ""
     samples: tuple[str, ...] = ()
-    owners: tuple[Owner, ...] = ()
+    owners: tuple[HolderReading, ...] = ()
     engine: EngineReading | None = None
     places: PlacesReading | None = None
     limits: LimitsReading

@@ -6,18 +6,11 @@ from contextlib import suppress
 from typing import Any
 
 from opslib.domain.record import RunRecord
+from opslib.domain.snapshot import VERSIONS
 from opslib.domain.states import State, Value
 from opslib.domain.unit_words import group_by_flag
 
 STARTS = ("relaunch", "launch")  # sections that start a unit, the later one first
-_VERSIONS = {  # of a snapshot -> as they are called here
-    "engine_version": "engine",
-    "driver_version": "GPU driver",
-    "kernel": "kernel",
-    "python_version": "Python",
-    "model_commit": "model commit",
-    "model_digest": "model index (sha256)",
-}
 _ENGINE = ("weights_bytes", "available_kv_cache_bytes", "kv_cache_tokens", "max_concurrency", "cuda_graphs_bytes")
 _LEVEL = ("output_throughput", "request_throughput")
 _LATENCIES = (("ttft_ms", "p50"), ("ttft_ms", "p99"), ("tpot_ms", "p50"), ("e2e_latency_ms", "p99"))
@@ -118,7 +111,7 @@ def versions_of(run: KeptRun) -> dict[str, str]:
     for name, words in (("kernel", "kernel"), ("python_version", "Python")):
         found[words] = str(record.answered.get(name, ""))
     for snapshot in snapshots(run):
-        for name, words in _VERSIONS.items():
+        for name, words in VERSIONS.items():
             found[words] = str(snapshot.get(name) or found.get(words, ""))
         break
     found["engine"] = str(last_start(record).get("engine", {}).get("version") or found.get("engine", ""))

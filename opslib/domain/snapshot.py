@@ -8,7 +8,7 @@ from opslib.domain.unit_words import group_by_flag
 
 _GIB = 2**30
 _MOVED_BYTES = _GIB // 2  # less memory held by others than this is no news
-_WORDS = {
+VERSIONS = {  # fields that name a version -> as they are called in a sentence
     "engine_version": "engine",
     "driver_version": "GPU driver",
     "kernel": "kernel",
@@ -83,7 +83,7 @@ def _environment(before: Snapshot, now: Snapshot) -> Iterator[Changed]:
 
 
 def _fields(before: Snapshot, now: Snapshot) -> Iterator[Changed]:
-    for name, words in _WORDS.items():
+    for name, words in VERSIONS.items():
         old, new = getattr(before, name), getattr(now, name)
         if old and new and old != new:
             yield Changed(what=words, before=old, now=new)

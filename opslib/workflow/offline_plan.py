@@ -11,7 +11,7 @@ from opslib.domain.memory import MemoryPlan, WeightBytes, plan_memory
 from opslib.domain.memory_checks import impossible
 from opslib.domain.memory_remedy import Remedy, remedies_of
 from opslib.domain.memory_situation import Calibration, Situation
-from opslib.domain.model_spec import ModelSpec, parse_model_config
+from opslib.domain.model_spec import ModelSpec, overridden, parse_model_config
 from opslib.domain.parallel_table import ParallelRow, parallel_table
 from opslib.domain.plan_document import plan_document, plan_lines
 from opslib.domain.quantization import read_quantization
@@ -19,7 +19,7 @@ from opslib.domain.states import State, Value
 from opslib.domain.vllm_flags import ServeFlags, parse_serve_arguments
 from opslib.errors import BadParameter
 from opslib.workflow.plan import gather_engine_version, weights_of
-from opslib.workflow.topology import Holder, HostGpus, gather_host_gpus, gather_room
+from opslib.workflow.topology import HostGpus, MemoryHolder, gather_host_gpus, gather_room
 from opslib.workflow.verify import checkpoint_path, verify_checkpoint
 
 _ANY_GIB = 80.0  # for defaults where no GPU is named
@@ -68,7 +68,7 @@ class OfflinePlan(Value):
         yield from plan_lines(self.plan, self.remedies)
         if gpus := self.extra.get("gpus"):
             yield f"GPUs: {', '.join(map(str, gpus['proposed'])) or 'too few'} ({gpus['wiring']})"
-            yield from (Holder(**holder).sentence for holder in gpus["holders"])
+            yield from (MemoryHolder(**holder).sentence for holder in gpus["holders"])
         for row in self.extra.get("parallel_table", ()):
             size = f"tensor x pipeline {row['tensor_parallel_size']} x {row['pipeline_parallel_size']}"
             kv = f"{row['kv_cache_tokens']:,} KV tokens, {row['max_concurrency']:.2f} requests at once"
@@ -192,7 +192,7 @@ def _flags(given: PlanInput, figures: GpuFigures, version: str) -> ServeFlags:
 
 def _model(config: Mapping[str, Any], flags: ServeFlags) -> ModelSpec:
     """The model; --quantization on a checkpoint that brings none packs it while it is loaded."""
-    model = parse_model_config(config)
+    model = parse_model_config(overridden(config, flags.value("--hf-overrides")))
     asked = flags.value("--quantization")
     if not asked or model.quantization.method is not None or not isinstance(asked, str):
         return model

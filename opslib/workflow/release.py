@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from opslib.domain.facts.gpu import MIB, Gpu, GpuProcess
+from opslib.domain.facts.gpu import MIB, Gpu, GpuProcess, held_by_index
 from opslib.domain.facts.processes import descends_from, parse_process_parents, process_parents_command
 from opslib.domain.facts.systemd import unit_name
 from opslib.domain.host import Host
@@ -40,7 +40,7 @@ def gather_hold(host: Host, unit: str) -> GpuHold:
     ]
     return GpuHold(
         names={process.pid: process.name for process in own},
-        held_bytes=_by_index(gpus, own),
+        held_bytes=held_by_index(gpus, own),
         used_bytes={gpu.index: gpu.memory_used_bytes for gpu in gpus},
     )
 
@@ -85,13 +85,3 @@ def _is_in(host: Host, pid: int, unit: str) -> bool:
         content = host.read_file(f"/proc/{pid}/cgroup") or b""
         return read_cgroup_unit(content.decode("utf-8", "replace")) == unit_name(unit)
     return False
-
-
-def _by_index(gpus: tuple[Gpu, ...], processes: list[GpuProcess]) -> dict[int, int]:
-    index = {gpu.uuid: gpu.index for gpu in gpus}
-    held: dict[int, int] = {}
-    for process in processes:
-        if process.gpu_uuid in index:
-            at = index[process.gpu_uuid]
-            held[at] = held.get(at, 0) + (process.memory_used_bytes or 0)
-    return held

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from opslib.domain.facts.gpu import Gpu, GpuProcess
+from opslib.domain.facts.gpu import held_by_index
 from opslib.domain.facts.processes import descends_from, parse_process_parents, process_parents_command
 from opslib.domain.host import Host
 from opslib.domain.snapshot import Snapshot
@@ -82,15 +82,5 @@ def _held_by_others(host: Host, unit: str) -> Mapping[str, int]:
         parents = parse_process_parents(host.run(process_parents_command()).text)
         main_pid = gather_unit_status(host, unit).main_pid or -1
         others = [process for process in processes if not descends_from(process.pid, main_pid, parents)]
-        return _by_index(gpus, others)
+        return {str(index): size for index, size in held_by_index(gpus, others).items()}
     return {}
-
-
-def _by_index(gpus: Sequence[Gpu], processes: Sequence[GpuProcess]) -> dict[str, int]:
-    index = {gpu.uuid: str(gpu.index) for gpu in gpus}
-    held: dict[str, int] = {}
-    for process in processes:
-        if process.gpu_uuid in index:
-            name = index[process.gpu_uuid]
-            held[name] = held.get(name, 0) + (process.memory_used_bytes or 0)
-    return held

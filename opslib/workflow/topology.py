@@ -14,7 +14,7 @@ _SHARED = "/dev/shm"  # noqa: S108 - the host's shared memory is what is asked a
 _SHARED_BYTES_PER_RANK = GIB  # NCCL and the workers' message queues
 
 
-class Holder(Value):
+class MemoryHolder(Value):
     """A process that holds memory of a GPU: whose it is and how long it has run."""
 
     gpu_index: int
@@ -48,7 +48,7 @@ class HostGpus(Value):
 
     gpus: tuple[Gpu, ...] = ()
     topology: Topology = Topology()
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[MemoryHolder, ...] = ()
 
     def propose(self, n_gpus: int, needed_bytes: int = 0) -> tuple[int, ...]:
         """Which GPUs to use: free ones of one NUMA node before ones that span two."""
@@ -102,7 +102,7 @@ def gather_host_gpus(host: Host) -> HostGpus:
     return HostGpus(gpus=gpus, topology=gather_topology(host), holders=gather_holders(host, gpus))
 
 
-def gather_holders(host: Host, gpus: Sequence[Gpu]) -> tuple[Holder, ...]:
+def gather_holders(host: Host, gpus: Sequence[Gpu]) -> tuple[MemoryHolder, ...]:
     """The compute processes on the GPUs with user, unit and age; nothing is asked of ps where there are none."""
     processes = gather_gpu_processes(host)
     if not processes:
@@ -114,9 +114,9 @@ def gather_holders(host: Host, gpus: Sequence[Gpu]) -> tuple[Holder, ...]:
     return tuple(_holder(process, index, told.get(process.pid, [])) for process in processes)
 
 
-def _holder(process: GpuProcess, index: Mapping[str, int], told: Sequence[str]) -> Holder:
+def _holder(process: GpuProcess, index: Mapping[str, int], told: Sequence[str]) -> MemoryHolder:
     age, user, unit = (*told, "", "", "")[:3]
-    return Holder(
+    return MemoryHolder(
         gpu_index=index.get(process.gpu_uuid, -1),
         pid=process.pid,
         name=process.name.rpartition("/")[2],

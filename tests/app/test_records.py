@@ -12,7 +12,7 @@ from opslib.domain.run_incident import incident
 from opslib.domain.run_timeline import timeline
 from opslib.errors import BadParameter, UnknownName
 from opslib.records.folder import RunFolder
-from tests.domain.run_records import cured_run, failed_run
+from tests.domain.run_records import cured_run, failed_run, lay_down
 
 EXAMPLES = Path(__file__).parents[2] / "runs" / "examples"
 
@@ -20,15 +20,7 @@ EXAMPLES = Path(__file__).parents[2] / "runs" / "examples"
 @pytest.fixture
 def runs_dir(tmp_path) -> Path:
     """The two deploys of the story, as they lie in folders."""
-    for run in (failed_run(), cured_run()):
-        folder = RunFolder.create(tmp_path, "gpu-a", "vllm", "90-deploy", run.record.started_at)
-        folder.write_record(run.record)
-        for kept in run.events:
-            folder.append_event(kept.event)
-        for path, text in run.files.items():
-            _, start, name = path.split("/")
-            folder.add_evidence(name, text.encode(), start)
-    return tmp_path
+    return lay_down(tmp_path)
 
 
 def test_what_was_written_is_read_back(runs_dir):

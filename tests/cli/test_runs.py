@@ -11,7 +11,7 @@ from opslib.domain.parameters import validate_parameters
 from opslib.domain.record import new_record
 from opslib.domain.states import Outcome, State
 from opslib.records.folder import RunFolder
-from tests.domain.run_records import cured_run, failed_run
+from tests.domain.run_records import lay_down
 
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
 
@@ -85,14 +85,7 @@ def test_a_misspelt_command_offers_the_nearest(capsys):
 @pytest.fixture
 def story(tmp_path):
     """The records of an incident: a deploy that crashed, and one that was cured."""
-    for run in (failed_run(), cured_run()):
-        folder = RunFolder.create(tmp_path, "gpu-a", "vllm", "90-deploy", run.record.started_at)
-        folder.write_record(run.record)
-        for kept in run.events:
-            folder.append_event(kept.event)
-        for path, text in run.files.items():
-            folder.add_evidence(path.rpartition("/")[2], text.encode(), path.split("/")[1])
-    return tmp_path
+    return lay_down(tmp_path)
 
 
 LOOKS = {

@@ -2,11 +2,13 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from opslib.domain.record import RunRecord, SectionRecord
 from opslib.domain.run_facts import KeptEvent, KeptRun
 from opslib.domain.states import Outcome, State
 from opslib.domain.survey import Clock
+from opslib.records.folder import RunFolder
 
 START = datetime(2026, 11, 29, 12, tzinfo=UTC)
 AHEAD = Clock(offset_s=179.0, uncertainty_s=0.5)
@@ -133,3 +135,16 @@ def cured_run(name: str = "20261129T121000Z-gpu-a-vllm-90-deploy") -> KeptRun:
         (610.0, "line", "relaunch", "starting vllm"), (685.0, "line", "relaunch", "ready: /health answers 200")
     )
     return KeptRun(name=name, record=said, events=told)
+
+
+def lay_down(place: Path) -> Path:
+    """The two deploys of the story as records in folders below `place`."""
+    for run in (failed_run(), cured_run()):
+        folder = RunFolder.create(place, "gpu-a", "vllm", "90-deploy", run.record.started_at)
+        folder.write_record(run.record)
+        for kept in run.events:
+            folder.append_event(kept.event)
+        for path, text in run.files.items():
+            _, start, name = path.split("/")
+            folder.add_evidence(name, text.encode(), start)
+    return place

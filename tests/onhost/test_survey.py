@@ -1,11 +1,9 @@
 """The program that looks over a host, run as a real process with stand-in tools on PATH."""
 
-import http.server
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -15,6 +13,7 @@ from opslib.domain.survey_reading import parse_survey, survey_program
 from opslib.onhost.engine_argv import read_engine_arguments
 from opslib.onhost.installed import installed_version
 from opslib.onhost.processes import unit_of_cgroup
+from tests.onhost.ready_engine import start_ready_engine
 
 LIST = """\
 case "$1" in
@@ -39,22 +38,10 @@ ExecStart={{ path={vllm} ; argv[]={vllm} serve /srv/models/tiny --api-key s3cret
 """
 
 
-class Health(http.server.BaseHTTPRequestHandler):
-    """Answers like a ready engine."""
-
-    def do_GET(self):
-        self.send_response(200 if self.path == "/health" else 404)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def host(tmp_path):
     """A directory with tools and an installed engine, and how to run the program there."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = start_ready_engine()
     vllm = tmp_path / "venv/bin/vllm"
     (tmp_path / "venv/lib/python3.12/site-packages/vllm-0.15.1.dist-info").mkdir(parents=True)
     tool(vllm, f"exec {sys.executable} -c 'import time; time.sleep(60)'")

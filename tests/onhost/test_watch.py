@@ -1,6 +1,5 @@
 """The program that watches a launch on the host, run as a real process with stand-in commands."""
 
-import http.server
 import json
 import signal
 import subprocess
@@ -9,6 +8,8 @@ import threading
 import time
 
 import pytest
+
+from tests.onhost.ready_engine import start_ready_engine
 
 JOURNAL = """
 import json, sys, time
@@ -20,21 +21,9 @@ time.sleep(60)
 SHOW = "print('LoadState=loaded'); print('ActiveState=active')"
 
 
-class Health(http.server.BaseHTTPRequestHandler):
-    """Answers like a ready engine."""
-
-    def do_GET(self):
-        self.send_response(200 if self.path == "/health" else 404)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
 @pytest.fixture
 def watch():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Health)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = start_ready_engine()
     arguments = {
         "journal": [sys.executable, "-c", JOURNAL],
         "show": [sys.executable, "-c", SHOW],

@@ -8,7 +8,7 @@ from opslib.app.run import Run, SectionResult
 from opslib.app.screen import Screen
 from opslib.app.section import Answer, section
 from opslib.domain.benchmark import BenchmarkReport
-from opslib.domain.benchmark_compare import Comparison, Subject, compare_levels
+from opslib.domain.benchmark_compare import LOAD_PARAMETERS, Comparison, Subject, compare_levels
 from opslib.domain.canary import CanaryReport
 from opslib.domain.states import State
 from opslib.errors import OpslibError
@@ -21,14 +21,6 @@ from opslib.views.shown import Shown
 from opslib.workflow.running import running_flags
 
 _NOT_SPEED = {"--port", "--host", "--served-model-name", "--api-key", "--uvicorn-log-level", "--ssl-keyfile"}
-_LOAD = (
-    "concurrency_levels",
-    "max_concurrency",
-    "request_rates",
-    "requests_per_stream",
-    "input_tokens",
-    "output_tokens",
-)
 
 
 @section("compare")
@@ -84,7 +76,7 @@ def subject_of(run: Run) -> Subject:
         model_digest=found.model_digest if found else "",
         engine=found.engine if found else "",
         flags={name: _told(value) for name, value in flags.items() if name not in _NOT_SPEED},
-        load={name: str(getattr(run.parameters, name)) for name in _LOAD},
+        load={name: str(getattr(run.parameters, name)) for name in LOAD_PARAMETERS},
     )
 
 

@@ -1,6 +1,6 @@
 """What nvidia-smi says: the GPUs, their memory, and who holds it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from opslib.domain.states import Value
 from opslib.errors import UnexpectedAnswer
@@ -107,3 +107,14 @@ def _number(text: str, row: list[str]) -> int:
     if not text.isdecimal():
         raise UnexpectedAnswer(f"nvidia-smi answered {text!r} where a number belongs: {row!r}")
     return int(text)
+
+
+def held_by_index(gpus: Sequence[Gpu], processes: Iterable[GpuProcess]) -> dict[int, int]:
+    """Bytes that the processes hold of each GPU, by its index; one that nvidia-smi gives no figure for counts as 0."""
+    index = {gpu.uuid: gpu.index for gpu in gpus}
+    held: dict[int, int] = {}
+    for process in processes:
+        if process.gpu_uuid in index:
+            at = index[process.gpu_uuid]
+            held[at] = held.get(at, 0) + (process.memory_used_bytes or 0)
+    return held
