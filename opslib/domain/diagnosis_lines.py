@@ -22,7 +22,10 @@ _NEW_RUN = re.compile(
 )
 _STARTED = re.compile(r"(?:Started|Starting) (?!.*(?:Session|User Manager|session ))")
 _NEIGHBOUR_LINES = 10  # a program that says less in pasted text is a tool, not a second server
+_LINE_MAX = 48 * 1024 - 4  # bytes at which journald breaks a line (journald.conf(5), LineMax=), inside no character
 _FRAMES_KEPT = 40
+_MOST_FRAMES = 200  # lines of a traceback through compiled layers: what was asked for stands at its head
+_TRACEBACK = "Traceback (most recent call last)"
 _UNSEEN = "none"
 _QUIET = frozenset({"INFO", "DEBUG", "WARNING"})
 
@@ -55,21 +58,28 @@ class Run:
     has_neighbour: bool = False  # another unit started or ran between its lines
 
     def frames_before(self, position: int) -> str:
-        """What the same process printed just before the line at `position` (its traceback), and that line."""
+        """What the same process printed just before the line at `position` (its whole traceback), and that line."""
         line = self.lines[position]
         found: list[str] = []
-        for earlier in reversed(self.lines[max(0, position - 8 * _FRAMES_KEPT) : position + 1]):
+        is_whole = False
+        for earlier in reversed(self.lines[max(0, position - 16 * _FRAMES_KEPT) : position + 1]):
             if earlier.key == line.key and (earlier.level not in _QUIET or earlier is line):
                 found.append(earlier.text)
-                if len(found) > _FRAMES_KEPT:
+                is_whole |= earlier.text.startswith(_TRACEBACK)
+                if len(found) > (_FRAMES_KEPT if is_whole else _MOST_FRAMES):
                     break
         return "\n".join(reversed(found))
 
 
 def read_lines(entries: Iterable[JournalEntry]) -> Iterator[Line]:
     """The entries without frames, prefixes and levels."""
+    broken: dict[int | None, str] = {}  # by process: the level of a line that journald broke off, for what follows
     for position, entry in enumerate(entries):
         log = parse_log_line(entry.message)
+        level = log.level or broken.get(entry.pid, "")
+        broken.pop(entry.pid, None)
+        if len(entry.message.encode("utf-8", "replace")) >= _LINE_MAX:
+            broken[entry.pid] = level
         text = _KERNEL_STAMP.sub("", log.text, count=1) if log.text.startswith("[") else log.text
         pid = str(log.pid or entry.pid or "")
         identifier = entry.identifier or log.identifier
@@ -78,9 +88,9 @@ def read_lines(entries: Iterable[JournalEntry]) -> Iterator[Line]:
             text=text,
             process=log.process or (identifier if entry.transport != "stdout" else ""),
             identifier=identifier,
-            key=pid or log.process or identifier,
-            level=log.level,
-            voice=_voice(entry, identifier, text),
+            key=f"{log.identifier} {pid or log.process}" if log.identifier else pid or log.process or identifier,
+            level=level,
+            voice=_voice(entry, identifier, text, has_head=bool(log.level or log.process)),
             invocation_id=entry.invocation_id,
             unit=entry.unit if entry.unit != "init.scope" else "",
             logged_at=entry.realtime_at.isoformat() if entry.realtime_at else log.logged_at,
@@ -88,14 +98,15 @@ def read_lines(entries: Iterable[JournalEntry]) -> Iterator[Line]:
         )
 
 
-def _voice(entry: JournalEntry, identifier: str, text: str) -> str:
+def _voice(entry: JournalEntry, identifier: str, text: str, *, has_head: bool) -> str:
     if entry.transport == "kernel" or identifier == "kernel":
         return "kernel"
     if identifier in {"systemd", "systemd-oomd"} or (identifier.startswith("(") and entry.transport != "stdout"):
         return "systemd"
     if identifier in _OTHERS:
         return "other"
-    if entry.transport != "stdout":  # pasted text: nothing but the words tells who speaks
+    # Pasted text: nothing but the words tells who speaks; behind an engine's head "Starting to load model" is its own.
+    if entry.transport != "stdout" and not has_head:
         if _KERNEL_TEXT.match(text):
             return "kernel"
         if _SYSTEMD_TEXT.match(text):

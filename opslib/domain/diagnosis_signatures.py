@@ -163,7 +163,7 @@ def _holds(signature: Signature, run: Run, position: int, first_error: int) -> b
     is_fit = (
         (not signature.phase or line.phase in signature.phase)
         and not (signature.only_first and position > first_error)
-        and not (signature.is_fatal and line.phase == "serving" and line.process.startswith("APIServer"))
+        and not (signature.is_fatal and line.phase == "serving" and line.process.lower().startswith("apiserver"))
     )
     if not is_fit or not signature.frames:
         return is_fit

@@ -13,7 +13,7 @@ from opslib.domain.states import Value
 
 WAITING, IMPORTING, WEIGHTS, SERVING, FIRST_TOKEN = "waiting_gpu", "importing", "weights", "serving", "first_token"
 STOPPING = "stopping"
-_BAR = re.compile(r"\b(?P<percent>\d{1,3})%[^\r]{0,80}?(?P<n>\d+)/(?P<total>\d+) \[")
+_BAR = re.compile(r"\b(?P<percent>\d{1,3})%[^\r]{0,600}?(?P<n>\d+)/(?P<total>\d+) \[")
 
 
 @cache
@@ -89,19 +89,20 @@ def launch_phases() -> tuple[Phase, ...]:
 
 
 def launch_phase_of(line: LogLine, *, after: int = -1) -> Phase | None:
-    """The phase that a line shows to have begun, None for any other line; those up to the order `after` are not told.
+    """The phase that a line shows to have begun, None for any other line; those before the order `after` are not told.
 
     >>> from opslib.domain.engine_log import parse_log_line
     >>> launch_phase_of(parse_log_line("Graph capturing finished in 6 secs, took 0.61 GiB")).id
     'warmup'
     """
-    own = [row[0] for row in _table() if row[2] and row[0].order > after and row[2].search(line.text)]
-    if own:
-        return own[-1]
+    own = next((row[0] for row in _table() if row[2] and row[0].order >= after and row[2].search(line.text)), None)
+    if own is not None:
+        return own
     shown = phase_of(line.text)
     if shown is not None:
         return next((row[0] for row in _table() if shown.id in row[1]), None)
-    return next((row[0] for row in _table() if row[3] and line.process.startswith(row[3])), None)
+    said_by = line.process.lower()  # with several of them "ApiServer_0"
+    return next((row[0] for row in _table() if row[3] and said_by.startswith(row[3].lower())), None)
 
 
 class PhaseTrack:
@@ -117,6 +118,8 @@ class PhaseTrack:
 
     def feed(self, line: LogLine, at: datetime) -> None:
         """Take one line of the engine in; an unknown line says nothing."""
+        if line.before:
+            self.feed(LogLine(text=line.before), at)
         current = self.current
         order = launch_phase(current.id).order if current else -1
         phase = launch_phase_of(line, after=order if order > launch_phase(IMPORTING).order else -1)

@@ -54,6 +54,35 @@ def test_prefixes_and_frames(message, process, pid, level, source, text):
     assert (line.process, line.pid, line.level, line.source, line.text) == (process, pid, level, source, text)
 
 
+@pytest.mark.parametrize(
+    ("message", "process", "pid", "level", "text"),
+    [
+        ("(Worker pid=13) (Worker_TP1 pid=14) ERROR 03-05 09:56:09 [x.py:880] x", "Worker_TP1", 14, "ERROR", "x"),
+        ("(EngineCore_DP0 pid=1) (RayWorkerWrapper pid=2, ip=10.0.0.5) INFO 06-14 20:17:56 [x.py:1] x", "RayWorkerWrapper", 2, "INFO", "x"),
+        ("(EngineCore_DP0 pid=1) (pid=3) x", "EngineCore_DP0", 3, "", "x"),
+        ("(vllm-test, pid=21) (EngineCore_0 pid=39) ERROR 08-21 07:45:43 [core.py:700] x", "EngineCore_0", 39, "ERROR", "x"),
+        ("(pid=776, ip=10.0.0.68) WARNING 07-31 19:35:17 [_custom_ops.py:20] x", "", 776, "WARNING", "x"),
+        ("vLLM STDOUT: INFO 05-05 15:15:37 [cuda.py:288] x", "", None, "INFO", "x"),
+        ("2024-10-07T22:54:54,595 [INFO ] W-9000-model_1.0-stdout MODEL_LOG - WARNING 10-07 22:54:54 llm_engine.py:226] x", "", None, "WARNING", "x"),
+        ("[2025-12-13T19:54:35Z] (Worker_TP0 pid=9) ERROR 12-13 11:54:35 [x.py:826] x", "Worker_TP0", 9, "ERROR", "x"),
+        ("2026-05-01 18:57:24.911 | (APIServer pid=1) OSError: x", "APIServer", 1, "", "OSError: x"),
+        ("[vllm]                 | ERROR 05-29 04:44:26 [core.py:387] x", "", None, "ERROR", "x"),
+        ("(a note in brackets) INFO: not a head", "", None, "", "(a note in brackets) INFO: not a head"),
+    ],
+)  # fmt: skip
+def test_prefixes_of_others_before_the_engine_s_own(message, process, pid, level, text):
+    """Ray, supervisors, containers and collectors write before the engine does; the innermost process speaks."""
+    line = parse_log_line(message)
+    assert (line.process, line.pid, line.level, line.text) == (process, pid, level, text)
+
+
+def test_a_bar_that_nobody_ended_is_told_apart_from_the_line_behind_it():
+    """The line is what was logged; the bar is kept for who asks how far it is."""
+    bar = "Capturing CUDA graphs (decode, FULL):  97%|##| 65/67 [00:15<00:00,  4.58it/s]"
+    line = parse_log_line(bar + "(Worker_TP2_EP2 pid=27) INFO 09-29 09:52:20 [custom_all_reduce.py:203] Registering")
+    assert (line.text, line.process, line.before) == ("Registering", "Worker_TP2_EP2", bar)
+
+
 def test_a_redrawn_bar_shows_its_last_state():
     """A carriage return starts the line anew."""
     assert parse_log_line("\rLoading: 10%\rLoading: 20%\r").text == "Loading: 20%"

@@ -1,13 +1,14 @@
 """Phases of real launches, held against boundaries that were labelled by reading the journals."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from opslib.domain.engine_log import parse_log_line
+from opslib.domain.facts.journal import JournalEntry
 from opslib.domain.journal_text import parse_input
 from opslib.domain.launch import LaunchTracker
 from opslib.domain.launch_events import JournalSeen
@@ -17,12 +18,26 @@ from opslib.domain.launch_status import LaunchState
 CASES = Path(__file__).parents[1] / "cases"
 TRUTHS = sorted((CASES / "launch").glob("*.truth.json"))
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+STARTED = JournalEntry(message="Started vllm.service - vLLM.", identifier="systemd", line=-1)
 
 
 def read(path):
-    """The truth, and the journal's entries as they were logged."""
+    """The truth, and the journal's entries as they were logged; those of a text after systemd's word, a second each."""
     truth = json.loads(path.read_text())
-    return truth, parse_input((CASES / truth["journal"]).read_bytes())
+    entries = parse_input((CASES / truth["journal"]).read_bytes())
+    if truth["journal"].endswith(".txt"):
+        spoken = [entry for entry in entries if entry.message.strip()]
+        entries = tuple(_as_logged(entry) for entry in (STARTED, *spoken))
+    return truth, entries
+
+
+def _as_logged(entry):
+    """A line of a text as journald would have stored it for a unit."""
+    given = {"unit": "vllm.service", "invocation_id": "i1", "realtime_at": EPOCH + timedelta(seconds=entry.line + 1)}
+    who = entry.identifier or "vllm"
+    return entry.model_copy(
+        update={**given, "identifier": who, "transport": "journal" if who == "systemd" else "stdout"}
+    )
 
 
 def watched(entries, *, ends_at=(LaunchState.FAILED,)):
@@ -107,3 +122,28 @@ def test_a_guard_of_another_hand_is_understood_before_the_engine_speaks(line):
         track.move(phase, EPOCH)
         track.feed(parse_log_line(line), EPOCH)
         assert track.current.id == seen
+
+
+def test_one_of_several_api_servers_shows_that_options_are_read():
+    """With data parallelism they are numbered; a nameless engine line shows nothing."""
+    assert (
+        launch_phase_of(parse_log_line("(ApiServer_0 pid=7) INFO 08-30 12:53:13 [vllm.py:1] x")).id == "configuration"
+    )
+    assert launch_phase_of(parse_log_line("(EngineCore_DP1 pid=7) INFO 08-30 12:53:13 [vllm.py:1] x")) is None
+
+
+def test_ranks_that_warm_up_one_after_the_other_are_in_one_phase():
+    """On processors each rank says it; the second one ends nothing, and after the cache was sized it is a warm-up."""
+    track, text = PhaseTrack(), "INFO 08-28 16:48:52 [cpu_model_runner.py:150] Warming up model for the compilation..."
+    for phase, seen in (("weights", "compile"), ("compile", "compile"), ("kv_cache", "warmup"), ("warmup", "warmup")):
+        track.move(phase, EPOCH)
+        track.feed(parse_log_line(text), EPOCH)
+        assert track.current.id == seen
+
+
+def test_whole_and_line_by_line_are_read_alike():
+    """A text read at once gives the same entries as its lines read one at a time."""
+    for path in sorted((CASES / "journals").glob("*.txt")):
+        lines = path.read_bytes().rstrip(b"\n").split(b"\n")
+        single = [parse_input(line, format="text")[0].message if line else "" for line in lines]
+        assert single == [entry.message for entry in parse_input(b"\n".join(lines), format="text")], path.name
