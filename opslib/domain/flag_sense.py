@@ -37,6 +37,9 @@ def senseless(model: ModelSpec, flags: ServeFlags, *, n_gpus: int | None = None)
     if isinstance(share, int | float) and not 0 < share <= 1:
         yield f"--gpu-memory-utilization {share:g}: a share between 0 and 1 is needed"
     yield from _speculation(flags)
+    overrides = flags.value("--hf-overrides")
+    if overrides is not None and not isinstance(overrides, Mapping):
+        yield f"--hf-overrides {overrides} is no JSON object"
     offload = flags.value("--cpu-offload-gb")
     if isinstance(offload, int | float) and not 0 <= offload < float("inf"):
         yield f"--cpu-offload-gb {offload:g}: GiB of host memory, 0 or more, are needed"

@@ -97,13 +97,20 @@ def plan_situation(situation: Situation, engine_version: str = "") -> MemoryPlan
         max_model_len=length,
         max_num_seqs=flags.max_num_seqs,
         safe_max_num_seqs=safe,
-        kv_cache_tokens=sums.tokens if length else None,
+        kv_cache_tokens=sums.tokens if length else _tokens_of_blocks(sums, situation),
         max_concurrency=round(sums.concurrency, 4) if length else None,
         estimated_max_model_len=longest or None,
         weights_by_stage_bytes=tuple(round(each.n_bytes) for each in situation.loaded.ranks),
         flags=words.effective_flags(situation),
         notes=tuple(words.notes(situation, sums)),
     )
+
+
+def _tokens_of_blocks(sums: Sums, situation: Situation) -> int | None:
+    """The tokens of a cache whose blocks are all alike, where no length is known; None where they aren't."""
+    if sums.pool.is_hybrid:
+        return None
+    return sums.n_blocks * sums.pool.block_tokens * situation.need.context_parallel
 
 
 def _longest_fitting(situation: Situation) -> Situation:

@@ -34,7 +34,7 @@ def checks_of(situation: Situation, sums: Sums) -> Iterator[Check]:
     below = "gpu-memory/kv-cache-below-max-model-len"
     length = flags.flags.get("--max-model-len")
     if length is None or length.origin != CHOSEN:
-        yield Check(below, sums.kv_cache.shifted(-sums.request_gib), need)
+        yield Check(below, _cache_for_requests(situation, sums).shifted(-sums.request_gib), need)
     if situation.needs_state_blocks:
         yield _state_check(situation, sums)
     if situation.total_gib <= 0:
@@ -64,13 +64,18 @@ def _free_check(situation: Situation) -> Check:
     return Check("gpu-memory/free-below-budget", slack, words)
 
 
+def _cache_for_requests(situation: Situation, sums: Sums) -> Band:
+    """What requests can have of the cache: its memory, or the blocks that it was cut to."""
+    if not situation.is_override_checked:
+        return sums.kv_cache
+    return exactly(sums.n_blocks * sums.pool.bytes_per_block / GIB)
+
+
 def _state_check(situation: Situation, sums: Sums) -> Check:
     """Capture of whole decoding steps needs a block with a state for each sequence."""
     sequences, size = situation.flags.max_num_seqs, sums.pool.bytes_per_block / GIB
     words = f"{sequences} sequences need as many blocks for their states, the pool has {sums.n_blocks}"
-    override = situation.flags.value("--num-gpu-blocks-override")
-    is_fixed = isinstance(override, int) and override > 0
-    cache = exactly(sums.n_blocks * size) if is_fixed else sums.kv_cache
+    cache = sums.kv_cache if situation.fixed_blocks is None else exactly(sums.n_blocks * size)
     return Check("gpu-memory/cuda-graphs", cache.shifted(-sequences * size), words)
 
 

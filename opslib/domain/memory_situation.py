@@ -15,6 +15,7 @@ CHOSEN = "the longest that the cache holds: chosen by the engine"
 _FREE_CHECKED_SINCE = (0, 9, 1)  # gpu_worker.py `init_device`; not in 0.9.0
 _WHOLE_MODEL_SINCE, _WHOLE_MODEL_UNTIL = (0, 14, 0), (0, 17, 0)  # kv_cache_utils.py: not in 0.13.0, still in 0.16.0
 _SAMPLER_WARMED_SINCE = (0, 8, 0)  # gpu_worker.py `compile_or_warm_up_model`
+_OVERRIDE_CHECKED_SINCE = _NULL_BLOCK_SINCE = (0, 32, 0)  # in 0.32.0; when between 0.24.0 and it isn't known
 _STATE_BLOCKS_SINCE = (0, 20, 0)  # config/compilation.py `resolve_cudagraph_mode_and_sizes`; before, sizes were capped
 _EAGLE_LAYER = 1  # a draft model without a config of its own is taken for one layer like the target's
 
@@ -140,6 +141,22 @@ class Situation(Value):
     def has_second_sampler_run(self) -> bool:
         """Whether the sampler runs again once the cache is there; V0 and the first V1 profiled it only."""
         return not self.version.is_v0 and self.version.expected >= _SAMPLER_WARMED_SINCE
+
+    @property
+    def fixed_blocks(self) -> int | None:
+        """--num-gpu-blocks-override, None where the cache's memory decides."""
+        override = self.flags.value("--num-gpu-blocks-override")
+        return override if isinstance(override, int) and override > 0 else None
+
+    @property
+    def is_override_checked(self) -> bool:
+        """Whether a request must fit into the blocks of the override, not into the memory that there would be."""
+        return self.fixed_blocks is not None and self.version.expected >= _OVERRIDE_CHECKED_SINCE
+
+    @property
+    def n_null_blocks(self) -> int:
+        """Blocks that no request gets, taken off before the check (kv_cache_utils.py `get_kv_cache_configs`)."""
+        return int(self.version.expected >= _NULL_BLOCK_SINCE and not self.is_whole_model_checked)
 
     @property
     def needs_state_blocks(self) -> bool:

@@ -65,8 +65,10 @@ def add_up(situation: Situation, rank: RankWeights | None = None) -> Sums:
     checked = situation.checked_pool(rank)
     available = max(0.0, cache.expected) * GIB
     n_blocks = int(available // pool.bytes_per_block) if pool.bytes_per_block else 0
-    override = flags.value("--num-gpu-blocks-override")
-    n_blocks = override if isinstance(override, int) and override > 0 else n_blocks
+    if (override := situation.fixed_blocks) is not None:
+        n_blocks = override
+        available = override * pool.bytes_per_block if situation.is_override_checked else available
+    held_back = situation.n_null_blocks * checked.bytes_per_block
     tokens, concurrency = engine_tokens(pool, need, n_blocks, length, situation.version)
     return Sums(
         weights=weights,
@@ -80,12 +82,12 @@ def add_up(situation: Situation, rank: RankWeights | None = None) -> Sums:
         kv_cache=cache,
         left=left,
         slack=slack,
-        request_gib=request_bytes(checked, need, length) / GIB,
+        request_gib=(request_bytes(checked, need, length) + held_back) / GIB,
         pool=pool,
         n_blocks=n_blocks,
         tokens=tokens,
         concurrency=concurrency,
-        longest_request=largest_request(checked, need, available),
+        longest_request=largest_request(checked, need, max(0.0, available - held_back)),
     )
 
 

@@ -3,36 +3,20 @@
 Rules by version: vllm/v1/worker/gpu_worker.py `determine_available_memory`, gpu_model_runner.py `profile_run`.
 """
 
-import tomllib
-from collections.abc import Sequence
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from opslib.domain.bands import Band, exactly, larger, spanning
 from opslib.domain.engine_defaults import GIB, Triple
+from opslib.domain.memory_forward import band_of, forward_estimate, table
 from opslib.domain.memory_situation import ObservedFigures, Situation
-from opslib.domain.memory_weights import RankWeights, WeightBytes, is_hopper, offloaded_bytes, serves_media
-from opslib.domain.model_spec import ModelSpec
+from opslib.domain.memory_weights import RankWeights, WeightBytes, offloaded_bytes
 
-__all__ = ["Band", "ObservedFigures", "Situation", "WeightBytes"]
+__all__ = ["Band", "ObservedFigures", "Situation", "WeightBytes", "table"]
 _ROUNDING = 0.011  # journals print two digits of a GiB
 _GRAPHS_BUDGETED_SINCE = (0, 20, 0)
 _CONSUMED_SINCE = (0, 27, 0)  # mem_utils.py `total_consumed`: what free memory lost, kernels and pinned pieces too
 _AMPERE = ("A100", "A800", "A40", "A10", "A30", "A5000", "A6000", "3090", "3080", "L4", "4090", "4080")  # and Ada
 _ALL_SIZES = 51  # capture sizes up to 512
-
-
-@cache
-def table() -> dict[str, Any]:
-    """The measured figures of data/memory.toml."""
-    return tomllib.loads(files("opslib.domain.data").joinpath("memory.toml").read_text("utf-8"))
-
-
-def band_of(row: Sequence[float]) -> Band:
-    """A row of the table as a band."""
-    low, expected, high = row
-    return Band(low, expected, high)
 
 
 def _era(version: Triple) -> dict[str, Any]:
@@ -74,47 +58,13 @@ def forward_peak(situation: Situation) -> Band:
 
     The profile reserved max(forward, sampler): that bounds the forward peak, or is the peak itself.
     """
-    band, reserved = _forward_estimate(situation), _reserved(situation)
+    band, reserved = forward_estimate(situation), _reserved(situation)
     if reserved is None:
         return band
     charged = non_torch(situation)
     if reserved > sampler_peak(situation, situation.observed_max_num_seqs).high + charged.high:
         return Band(max(0.0, reserved - charged.high), reserved - charged.expected, reserved - charged.low + _ROUNDING)
     return Band(min(band.low, reserved), min(band.expected, reserved), min(band.high, reserved + _ROUNDING))
-
-
-def _forward_estimate(situation: Situation) -> Band:
-    model, flags, rows = situation.model, situation.flags, table()["forward"]
-    own = rows["measured_on_hopper"] if is_hopper(situation.gpu_name) else {}
-    measured = own.get(model.model_type) or rows["measured_mib_per_token"].get(model.model_type)
-    if measured:
-        band = band_of(measured).times(flags.max_num_batched_tokens / 1024)
-    else:
-        kind = "unknown" if not model.is_known else "moe" if model.moe else "dense"
-        layer = _layer_bytes_per_token(model, flags.tensor_parallel_size)
-        band = band_of(rows[kind]).times(layer * flags.max_num_batched_tokens / GIB)
-    if any(layer.has_indexer for layer in model.layers) and situation.model_len:
-        band = band.shifted(40 * situation.model_len * 132 / GIB)  # the indexer's prefill workspace
-    if flags.has_lora:
-        band = band + band_of(rows["lora_gib"])
-    return larger(band, _encoder(situation))
-
-
-def _encoder(situation: Situation) -> Band:
-    model, flags = situation.model, situation.flags
-    if not serves_media(model, flags) or flags.value("--skip-mm-profiling"):
-        return exactly(0.0)
-    kind = "qwen" if model.traits.get("encoder") == "qwen" else "plain"
-    return band_of(table()["encoder"][kind])
-
-
-def _layer_bytes_per_token(model: ModelSpec, tensor_parallel_size: int) -> float:
-    """Gate and up, their product and three copies of the hidden state; for experts vLLM's fused_moe caches."""
-    hidden = 3 * model.hidden_size
-    if not model.moe:
-        return model.dtype_bytes * (3 * model.intermediate_size / tensor_parallel_size + hidden)
-    inner = model.moe.intermediate_size / tensor_parallel_size
-    return model.dtype_bytes * (model.moe.experts_per_token * (max(2 * inner, model.hidden_size) + inner) + hidden)
 
 
 def _reserved(situation: Situation) -> float | None:
@@ -163,7 +113,7 @@ def non_torch(situation: Situation) -> Band:
     reserved = _reserved(situation)
     if reserved is None:
         return band
-    peak = larger(_forward_estimate(situation), sampler_peak(situation, situation.observed_max_num_seqs))
+    peak = larger(forward_estimate(situation), sampler_peak(situation, situation.observed_max_num_seqs))
     rest = (reserved - peak.high, reserved - peak.expected, reserved - peak.low)
     low, expected, high = (min(max(0.0, bound), band.high) for bound in rest)
     return Band(low, expected, high)
@@ -172,11 +122,13 @@ def non_torch(situation: Situation) -> Band:
 def capture_sizes(situation: Situation) -> int:
     """How many batch sizes are captured (vllm/config/vllm.py): 1, 2, 4, every 8th below 256, every 16th above."""
     flags = situation.flags
-    given = flags.value("--cudagraph-capture-sizes")
+    given = flags.value("--cudagraph-capture-sizes") or flags.compilation.get("cudagraph_capture_sizes")
     if isinstance(given, list) and given:
         return len(given)
     most = min(2 * flags.max_num_seqs * (1 + flags.n_draft_tokens), 512, flags.max_num_batched_tokens)
-    if isinstance(limit := flags.value("--max-cudagraph-capture-size"), int):
+    limit = flags.value("--max-cudagraph-capture-size")
+    limit = flags.compilation.get("max_cudagraph_capture_size") if limit is None else limit
+    if isinstance(limit, int):
         most = min(most, limit) if limit else 0
     return sum(size <= most for size in (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)))
 

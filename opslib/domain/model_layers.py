@@ -146,10 +146,13 @@ def build_layers(config: Mapping[str, Any], words: list[str]) -> Iterator[Layer]
     """The layers of a config whose absent keys have been filled in."""
     shape = _state_shape(config) if {"state", "both"} & set(words) else None
     ratios = config.get("compress_ratios")
-    first_shared = len(words) - int(config.get("num_kv_shared_layers") or 0)
+    n_shared = int(config.get("num_kv_shared_layers") or 0)
+    if n_shared >= len(words):
+        raise UnexpectedAnswer(f"config.json: num_kv_shared_layers is {n_shared} of {len(words)} layers")
+    first_shared = len(words) - n_shared
     for index, word in enumerate(words):
         if isinstance(ratios, list) and index < len(ratios):
-            yield _compressed(config, int(ratios[index]))
+            yield _compressed(config, ratios[index])
         elif word == "state":
             yield Layer(kind="state", state=shape)
         elif word == "none":
@@ -169,16 +172,25 @@ def _attention(config: Mapping[str, Any], word: str) -> Layer:
         return Layer(kind="sparse_mla" if sparse else "mla", n_kv_heads=1, latent_dim=width, has_indexer=sparse)
     heads, dim = int(config["num_key_value_heads"]), int(config["head_dim"])
     if word == "sliding":
-        return Layer(kind="sliding", n_kv_heads=heads, head_dim=dim, window=int(config["sliding_window"]))
+        return Layer(kind="sliding", n_kv_heads=heads, head_dim=dim, window=_window(config, "sliding_window"))
     if word == "chunked":
-        return Layer(kind="chunked", n_kv_heads=heads, head_dim=dim, window=int(config["attention_chunk_size"]))
+        return Layer(kind="chunked", n_kv_heads=heads, head_dim=dim, window=_window(config, "attention_chunk_size"))
     heads = int(config.get("num_global_key_value_heads") or heads)
     dim = int(config.get("global_head_dim") or config.get("attention_head_dim") or dim)
     return Layer(kind="full", n_kv_heads=heads, head_dim=dim)
 
 
-def _compressed(config: Mapping[str, Any], ratio: int) -> Layer:
+def _window(config: Mapping[str, Any], key: str) -> int:
+    size = config.get(key)
+    if not isinstance(size, int) or size <= 0:
+        raise UnexpectedAnswer(f"config.json: its layer types need {key}, which is {size!r}")
+    return size
+
+
+def _compressed(config: Mapping[str, Any], ratio: Any) -> Layer:
     """DeepSeek-V4: one latent entry per `ratio` tokens; 0 is a layer with its window of 128 tokens only."""
+    if not isinstance(ratio, int) or ratio < 0:
+        raise UnexpectedAnswer(f"config.json: compress_ratios has {ratio!r}, a number of tokens is needed")
     dim = int(config.get("head_dim") or 512)
     if ratio == 0:
         return Layer(kind="sliding", n_kv_heads=1, latent_dim=dim, window=int(config.get("sliding_window") or 128))

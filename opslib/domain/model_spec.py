@@ -8,10 +8,13 @@ from opslib.domain.model_layers import Layer, build_layers, layer_words
 from opslib.domain.model_numbers import DRAFTS, EXPERTS, LONGEST, refuse_odd_numbers
 from opslib.domain.quantization import Quantization, read_quantization
 from opslib.domain.states import Value
+from opslib.domain.vllm_flags import merged
 from opslib.errors import UnexpectedAnswer
 
 _WIDTHS = {"float32": 4, "float": 4, "float16": 2, "half": 2, "bfloat16": 2}
 _NOT_EXTENDED = ("llama3", "longrope", "su", "default", "mrope")  # rope types whose limit includes the factor
+_MOST_EXTENDED = 10_000  # times; more is a mistake
+_MOE_LISTS = ("moe_layer_freq", "mlp_layer_types")  # one word or number per layer: which have experts
 _NEVER_NULL = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 
 
@@ -87,6 +90,11 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelSpec:
         return _parsed(config)
     except (TypeError, ValueError, KeyError, IndexError) as error:
         raise UnexpectedAnswer(f"config.json can't be read: {type(error).__name__} {error}") from error
+
+
+def overridden(config: Mapping[str, Any], overrides: object) -> Mapping[str, Any]:
+    """The config with --hf-overrides in it, as vLLM joins them; anything but an object changes nothing."""
+    return merged(config, overrides) if isinstance(overrides, Mapping) else config
 
 
 def _parsed(config: Mapping[str, Any]) -> ModelSpec:
@@ -196,10 +204,13 @@ def _longest(config: Mapping[str, Any]) -> int | None:
     rope = config.get("rope_scaling") or config.get("rope_parameters")
     if not isinstance(rope, Mapping) or not isinstance(factor := rope.get("factor"), int | float):
         return min(given)
+    if not 0 < factor <= _MOST_EXTENDED:
+        raise UnexpectedAnswer(f"config.json: the factor of its rope scaling is {factor!r}")
     kind = str(rope.get("rope_type") or rope.get("type") or "default")
     if kind in _NOT_EXTENDED or "gemma3" in str(config.get("family")):
         return min(given)
     base = rope.get("original_max_position_embeddings") if kind in {"yarn", "deepseek_yarn"} else None
+    base = base if isinstance(base, int) and base > 0 else None
     return max(int((base or min(given)) * factor), min(given) if base else 0)
 
 
@@ -234,6 +245,12 @@ def _moe_layers(config: Mapping[str, Any]) -> Iterator[bool]:
     if isinstance(config.get("expert_layer_period"), int):
         period, offset = int(config["expert_layer_period"]), int(config.get("expert_layer_offset") or 0)
     if isinstance(step := config.get("interleave_moe_layer_step"), int) and step > 0:
+        period, offset = step, step - 1
+    told = next((kinds for key in _MOE_LISTS if isinstance(kinds := config.get(key), list)), None)
+    if told is not None and len(told) >= config["num_hidden_layers"]:
+        yield from (kind in {1, "sparse", "moe"} for kind in told[: config["num_hidden_layers"]])
+        return
+    if (step := int(config.get("decoder_sparse_step") or 1)) > 1:
         period, offset = step, step - 1
     dense = config.get("mlp_only_layers")
     pattern = config.get("hybrid_override_pattern")

@@ -101,6 +101,8 @@ def _packed(model: ModelSpec, scope: str, n_parameters: float) -> float:
     packing = model.quantization
     reach = {"all": ("attention", "state", "mlp", "experts"), "mlp": ("mlp", "experts"), "experts": ("experts",)}
     is_packed = packing.method is not None and scope in reach[packing.scope]
+    if scope in {"attention", "state"} and packing.attention_bits:
+        return n_parameters * packing.attention_bits / 8
     if scope in {"attention", "state"} and (packing.keeps_attention or (packing.bits == 4.5 and model.moe)):
         is_packed = False
     return n_parameters * (packing.bits / 8 if is_packed else model.dtype_bytes)

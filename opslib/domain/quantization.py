@@ -22,6 +22,7 @@ _BITS: dict[str, tuple[float, Scope]] = {
 }  # fmt: skip
 # methods whose checkpoints often keep attention as it was, and say so in their config
 _PARTIAL = ("compressed-tensors", "modelopt", "modelopt_fp4", "modelopt_mixed", "nvfp4", "quark", "fp8", "w4a16")
+_ATTENTION_WORDS = ("self_attn", "attn.", "attention", "q_proj")
 _FOUR_BIT_WORDS = ("nvfp4", "fp4", "pack-quantized", "w4a16", "int4")
 
 
@@ -34,6 +35,7 @@ class Quantization(Value):
     has_fp8_kv_cache: bool = False
     keeps_attention: bool = False  # attention projections stay in the model's dtype
     is_explicit: bool = False  # the config says which layers are packed
+    attention_bits: float | None = None  # of attention projections where another group of the config packs them
     is_grouped: bool = False  # 4 bits with scales per group, whose size the config doesn't say
 
 
@@ -66,7 +68,9 @@ def read_quantization(config: object, flag: str | None = None) -> Quantization:
     words = " ".join(str(given.get(key, "")) for key in ("format", "quant_algo", "fmt", "note")).lower()
     if any(word in words for word in _FOUR_BIT_WORDS):
         bits = 4.5 if "fp4" in words else 4.156
-    bits = _group_bits(given, bits)
+    if method.startswith("modelopt") and "mixed" in words:
+        bits = _BITS["modelopt_mixed"][0]
+    bits, attention = _group_bits(given, bits)
     excluded = str(given.get("ignore") or given.get("modules_to_not_convert") or given.get("exclude_modules") or "")
     return Quantization(
         method=method,
@@ -76,27 +80,40 @@ def read_quantization(config: object, flag: str | None = None) -> Quantization:
         is_explicit=bool(
             method not in _PARTIAL or excluded or given.get("weight_block_size") or given.get("config_groups")
         ),
+        attention_bits=attention,
         is_grouped=4.1 < bits < 4.2 and not (given.get("group_size") or given.get("q_group_size")),
-        keeps_attention=any(word in excluded for word in ("self_attn", "attn.", "attention", "q_proj")),
+        keeps_attention=_names_any(excluded, _ATTENTION_WORDS),
     )
 
 
-def _group_bits(given: Mapping[str, Any], bits: float) -> float:
-    """Bits that the config states, with 16-bit scales (and zero points) per group."""
-    stated = given.get("bits") or given.get("w_bit")
+def _group_bits(given: Mapping[str, Any], bits: float) -> tuple[float, float | None]:
+    """Bits that the config states, with 16-bit scales (and zero points) per group; attention's where they differ."""
     groups = given.get("config_groups")
-    if isinstance(groups, Mapping):
-        for group in groups.values():
-            weights = group.get("weights") if isinstance(group, Mapping) else None
-            if isinstance(weights, Mapping) and isinstance(weights.get("num_bits"), int):
-                stated = weights["num_bits"]
-                size = weights.get("group_size")
-                if stated == 4 and weights.get("type") == "float":
-                    return 4.5
-                scales = 16 / size if isinstance(size, int) and size > 0 else 0.0
-                return float(weights["num_bits"]) + scales
-    if not isinstance(stated, int) or not 1 <= stated <= 16:
-        return bits
-    if stated == 8:
-        return 8.0 if bits in {8.0, 4.127} else 8.156
-    return bits if int(bits) == stated else stated + 0.156
+    named = groups.values() if isinstance(groups, Mapping) else ()
+    stated = [pair for group in named if (pair := _of_group(group))]
+    if stated:
+        attention = next((own for targets, own in stated if _names_any(targets, _ATTENTION_WORDS)), None)
+        rest = [own for targets, own in stated if not _names_any(targets, _ATTENTION_WORDS)] or [stated[0][1]]
+        return rest[0], attention if attention != rest[0] else None
+    width = given.get("bits") or given.get("w_bit")
+    if not isinstance(width, int) or not 1 <= width <= 16:
+        return bits, None
+    if width == 8:
+        return 8.0 if bits in {8.0, 4.127} else 8.156, None
+    return bits if int(bits) == width else width + 0.156, None
+
+
+def _of_group(group: object) -> tuple[str, float] | None:
+    """What a group of compressed-tensors packs, in its words, and with how many bits."""
+    weights = group.get("weights") if isinstance(group, Mapping) else None
+    if not isinstance(weights, Mapping) or not isinstance(width := weights.get("num_bits"), int):
+        return None
+    targets = str(group.get("targets") or "") if isinstance(group, Mapping) else ""
+    size = weights.get("group_size")
+    if width == 4 and weights.get("type") == "float":
+        return targets, 4.5
+    return targets, width + (16 / size if isinstance(size, int) and size > 0 else 0.0)
+
+
+def _names_any(text: str, words: tuple[str, ...]) -> bool:
+    return any(word in text for word in words)

@@ -90,14 +90,26 @@ class ServeFlags(Value):
 
     @property
     def is_eager(self) -> bool:
-        return bool(self.value("--enforce-eager"))
+        """Whether no CUDA graphs are captured: by the flag, by -O0, or by the compilation's own mode."""
+        levels = (self.value("--compilation-config"), self.value("--optimization-level"))
+        is_off = self.graph_mode == "NONE" or self.compilation.get("use_cudagraph") is False
+        return bool(self.value("--enforce-eager")) or is_off or any(str(level) in {"0", "O0"} for level in levels)
+
+    @property
+    def compilation(self) -> Mapping[str, Any]:
+        """--compilation-config where it is an object, else empty."""
+        given = self.value("--compilation-config")
+        return given if isinstance(given, Mapping) else {}
+
+    @property
+    def graph_mode(self) -> str:
+        """The compilation's cudagraph_mode in capitals, "" where it isn't given."""
+        return str(self.compilation.get("cudagraph_mode") or "").upper()
 
     @property
     def captures_decoding(self) -> bool:
         """Whether whole decoding steps are captured as CUDA graphs, not only the parts between attention."""
-        compilation = self.value("--compilation-config")
-        mode = str(compilation.get("cudagraph_mode") or "") if isinstance(compilation, Mapping) else ""
-        return not self.is_eager and mode.upper() not in {"NONE", "PIECEWISE"}
+        return not self.is_eager and self.graph_mode != "PIECEWISE"
 
     @property
     def has_async_scheduling(self) -> bool:

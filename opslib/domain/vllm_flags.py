@@ -32,11 +32,15 @@ class FlagSpec(Value):
 
 
 class FlagName(Value):
-    """A word of a command line taken apart: the flag's canonical name, its inline value, whether it is `--no-…`."""
+    """A word of a command line taken apart: the flag's canonical name, its inline value, whether it is `--no-…`.
+
+    `member` is what follows a dot: `--compilation-config.cudagraph_mode` sets one value of a JSON object.
+    """
 
     name: str
     inline: str | None = None
     is_negated: bool = False
+    member: str = ""
 
 
 @cache
@@ -66,19 +70,19 @@ def read_flag_name(word: str) -> FlagName | None:
     """The flag that `word` names, as vLLM resolves it (underscores, `=value`, aliases, unique prefixes), or None.
 
     >>> read_flag_name("--max_num_seqs=256")
-    FlagName(name='--max-num-seqs', inline='256', is_negated=False)
+    FlagName(name='--max-num-seqs', inline='256', is_negated=False, member='')
     """
     head, equals, inline = word.partition("=")
     inline_value = inline if equals else None
-    if head.startswith("-O") and head not in _names():  # -O3
-        return FlagName(name="--compilation-config", inline=head[2:].lstrip(".") or inline_value)
-    stem = head.partition(".")[0]
+    stem, _, member = head.partition(".")
+    if stem.startswith("-O") and stem not in _names():  # -O3
+        return FlagName(name="--compilation-config", inline=stem[2:] or inline_value, member=member)
     if stem.startswith("--"):
         stem = stem.replace("_", "-")
     for candidate, is_negated in ((stem, False), ("--" + stem.removeprefix("--no-"), stem.startswith("--no-"))):
         name = _names().get(candidate) or _unique_prefix(candidate)
         if name and not (is_negated and flag_table()[name].kind != "bool"):
-            return FlagName(name=name, inline=inline_value, is_negated=is_negated)
+            return FlagName(name=name, inline=inline_value, is_negated=is_negated, member=member)
     return None
 
 
@@ -161,10 +165,26 @@ def _read_value(flag: FlagName, words: Sequence[str], given: Mapping[str, FlagVa
     if spec.many:
         return [_converted(text, spec) for text in texts]
     value = _converted(texts[0], spec)
+    for key in reversed(flag.member.split(".") if flag.member else ()):
+        value = {key: value}
     before = given.get(flag.name)
     if before and isinstance(before.value, dict) and isinstance(value, dict):
-        return {**before.value, **value}
+        return merged(before.value, value)
     return value
+
+
+def merged(one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Two JSON objects as one: the other's values go before, objects within are joined too.
+
+    >>> merged({"a": {"b": 1}, "c": 2}, {"a": {"d": 3}})
+    {'a': {'b': 1, 'd': 3}, 'c': 2}
+    """
+    joined = dict(one)
+    for key, value in other.items():
+        before = joined.get(key)
+        both = isinstance(before, Mapping) and isinstance(value, Mapping)
+        joined[key] = merged(before, value) if both else value  # type: ignore[arg-type]
+    return joined
 
 
 def _converted(text: str, spec: FlagSpec) -> JsonValue:

@@ -11,7 +11,7 @@ from opslib.domain.host import Host
 from opslib.domain.memory import MemoryPlan, ObservedFigures, WeightBytes, plan_memory
 from opslib.domain.memory_remedy import Remedy, solve_remedies
 from opslib.domain.memory_situation import Calibration, Situation
-from opslib.domain.model_spec import ModelSpec, parse_model_config
+from opslib.domain.model_spec import ModelSpec, overridden, parse_model_config
 from opslib.domain.states import State, Value, worst
 from opslib.domain.vllm_flags import ServeFlags, parse_serve_arguments
 from opslib.errors import BadParameter, UnexpectedAnswer
@@ -94,11 +94,11 @@ def plan_for_host(
     chosen = _choose(host, gpus)
     version = gather_engine_version(host) if engine_version is None else engine_version
     total = _smallest(chosen) if chosen else None
-    model, weights = parse_model_config(report.config), weights_of(report)
     name = chosen[0].name if chosen else ""
     parsed = parse_serve_arguments(
         flags, engine_version=version, gpu_total_bytes=total, gpu_name=name, environment=environment
     )
+    model, weights = parse_model_config(overridden(report.config, parsed.value("--hf-overrides"))), weights_of(report)
     memory = plan_memory(
         model,
         parsed,

@@ -134,6 +134,12 @@ def test_what_is_free_counts(capsys, config):
         ({"num_attention_heads": 0}, [], "", "num_attention_heads is 0"),
         ({"hidden_size": -4}, [], "", "hidden_size is -4"),
         ({"num_hidden_layers": None}, [], "", "num_hidden_layers is None"),
+        ({"rope_scaling": {"type": "linear", "factor": 1e308}}, [], "", "the factor of its rope scaling is 1e+308"),
+        ({"hidden_size_per_layer_input": "x"}, [], "", "hidden_size_per_layer_input is 'x'"),
+        ({"num_kv_shared_layers": 100}, [], "", "num_kv_shared_layers is 100 of 62 layers"),
+        ({"layer_types": ["sliding_attention"] * 62}, [], "", "its layer types need sliding_window, which is None"),
+        ({"compress_ratios": [-4] * 62}, [], "", "compress_ratios has -4"),
+        ({}, [], "--hf-overrides {bad", "--hf-overrides {bad is no JSON object"),
         ({"quantization_config": {"quant_method": "zip"}}, [], "", "'zip' is not known"),
         ({}, ["--gpu-memory-gib", "-3"], "", "--gpu-memory-gib"),
         ({}, ["--gpu-memory-gib", "nan"], "", "--gpu-memory-gib"),
@@ -186,3 +192,26 @@ def test_without_json_it_reads_as_lines(capsys, config):
     assert out.startswith("gpu-memory/sampler-warmup: does not fit")
     assert "remedy: --max-num-seqs 256" in out
     assert "costs: at most 256 requests run at once instead of 1024" in out
+
+
+def test_hf_overrides_are_planned_with(capsys, config):
+    """As the engine joins them to the config: half the layers are half the weights."""
+    _, whole = planned(capsys, "--config", config, *GPUS, "--", *STORY)
+    _, half = planned(capsys, "--config", config, *GPUS, "--", *STORY, "--hf-overrides", '{"num_hidden_layers": 31}')
+    weights = [found["per_gpu_gib"]["weights"] for found in (half, whole)]
+    assert weights[0] == pytest.approx(weights[1] / 2, rel=0.03)
+
+
+def test_groups_of_a_mixed_quantization_count_each_for_itself(capsys, config, tmp_path):
+    """Attention in 8 bits beside experts in 4 takes more than all in 4 bits."""
+    groups = {
+        "group_0": {"targets": ["re:.*experts.*"], "weights": {"num_bits": 4, "type": "int", "group_size": 128}},
+        "group_1": {"targets": ["re:.*self_attn.*"], "weights": {"num_bits": 8, "type": "float"}},
+    }
+    sizes = []
+    for chosen in (groups, {"group_0": groups["group_0"]}):
+        path = tmp_path / f"{len(chosen)}.json"
+        method = {"quant_method": "compressed-tensors", "config_groups": chosen}
+        path.write_text(json.dumps({**MINIMAX, "quantization_config": method}))
+        sizes.append(planned(capsys, "--config", str(path), *GPUS, "--", *STORY)[1]["per_gpu_gib"]["weights"])
+    assert 0 < sizes[0] - sizes[1] < 1

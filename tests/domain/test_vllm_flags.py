@@ -85,3 +85,30 @@ def test_a_default_says_where_it_comes_from():
 def test_without_a_gpu_size_batch_defaults_stay_open():
     """They depend on the GPU, so none is made up."""
     assert "--max-num-seqs" not in parse("/m", gpu_total_bytes=None).flags
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("--compilation-config.cudagraph_mode NONE", "--compilation-config", {"cudagraph_mode": "NONE"}),
+        ("-O.cudagraph_mode=NONE", "--compilation-config", {"cudagraph_mode": "NONE"}),
+        ("-cc.pass_config.fuse=true -cc.level=3", "--compilation-config", {"pass_config": {"fuse": True}, "level": 3}),
+        ("-O3", "--compilation-config", 3),
+        ("--hf-overrides.text_config.num_hidden_layers 4", "--hf-overrides", {"text_config": {"num_hidden_layers": 4}}),
+        (
+            "--speculative-config.method mtp --speculative-config.num_speculative_tokens=2",
+            "--speculative-config",
+            {"method": "mtp", "num_speculative_tokens": 2},
+        ),
+    ],
+)
+def test_a_flag_with_a_dot_sets_one_value_of_an_object(line, name, value):
+    """vllm/utils/argparse_utils.py: what stands behind the dots is the way to it; several are joined."""
+    assert parse(f"/m {line}").value(name) == value
+
+
+@pytest.mark.parametrize("line", ["-O0", "--optimization-level 0", "-O.cudagraph_mode=NONE", "--enforce-eager"])
+def test_graphs_can_be_switched_off_in_four_ways(line):
+    """Without CUDA graphs a launch is eager for memory's sake."""
+    assert parse(f"/m {line}").is_eager
+    assert not parse("/m -O3").is_eager
