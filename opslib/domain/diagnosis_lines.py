@@ -70,6 +70,15 @@ class Run:
                     break
         return "\n".join(reversed(found))
 
+    def heading_of(self, position: int) -> str:
+        """What its process said just before the traceback in which the line at `position` stands, "" for none."""
+        key, is_found = self.lines[position].key, False
+        for earlier in reversed(self.lines[max(0, position - 16 * _FRAMES_KEPT) : position + 1]):
+            if earlier.key == key and is_found:
+                return earlier.text
+            is_found |= earlier.key == key and earlier.text.startswith(_TRACEBACK)
+        return ""
+
 
 def read_lines(entries: Iterable[JournalEntry]) -> Iterator[Line]:
     """The entries without frames, prefixes and levels."""

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from opslib.domain.diagnosis_lines import Line, Run
-from opslib.domain.diagnosis_signatures import Match, matches_of, words
+from opslib.domain.diagnosis_signatures import Match, is_handled, matches_of, words
 from opslib.domain.states import Value
 
 _COMES_BACK = frozenset({"environment/disk-full", "gpu-hardware/ecc"})  # worth a word where a server got over it
@@ -45,7 +45,7 @@ def judge_run(run: Run) -> RunVerdict:
     last one: a server that answers again has not crashed.
     """
     matches = matches_of(run)
-    signs = {position for position, line in enumerate(run.lines) if _is_failure(line)}
+    signs = {at for at, line in enumerate(run.lines) if _is_failure(line) and not is_handled(run, at)}
     signs |= {match.position for match in matches if not match.signature.warns and _is_sign(run, match)}
     successes = _successes(run)
     stop = _stop_on_request(run, signs, successes)

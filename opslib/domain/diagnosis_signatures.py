@@ -110,11 +110,16 @@ def _first_error(run: Run) -> int:
     return next(found, len(run.lines))
 
 
+def is_handled(run: Run, position: int) -> bool:
+    """Whether the line stands in a traceback that was logged and got over."""
+    return run.lines[position].voice == "program" and bool(words("handled").search(run.heading_of(position)))
+
+
 def _match(run: Run, position: int, possible: frozenset[int], first_error: int) -> Match | None:
     line = run.lines[position]
     for number in _recognised(line.text, line.voice, line.level):
         signature = list_signatures()[number]
-        if number not in possible or not _holds(signature, run, position, first_error):
+        if number not in possible or not _holds(signature, run, position, first_error) or is_handled(run, position):
             continue
         match = _compiled(signature.pattern).search(line.text)
         return Match(

@@ -73,6 +73,26 @@ def test_the_same_words_decide_where_an_exception_says_them(cause, line):
     assert diagnose(tell({"cause": cause, "phase": "weights", "raw": [line]})).cause == cause
 
 
+@pytest.mark.parametrize(
+    "heading", ["Failed to load plugin lora_resolver", "NVLink detection failed. This is normal if"]
+)
+def test_a_traceback_that_was_got_over_is_not_the_cause(heading):
+    """The engine logs it and goes on; what ends the start later is judged by itself, and so is the same traceback alone."""
+    head = "(EngineCore pid=12) ERROR 07-02 22:00:59 [__init__.py:63] "
+    trace = [
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1, in load',
+        "ModuleNotFoundError: No module named 'x'",
+    ]
+    raw = [head + text for text in (heading, *trace)]
+    made = {"cause": "", "phase": "configuration"}
+    assert diagnose(tell({**made, "raw": raw, "end": ""})).summary.startswith("These lines show neither a failure")
+    assert diagnose(tell({**made, "raw": raw})).cause == "unknown"
+    later = [*raw, head + "Traceback (most recent call last):", head + "torch.OutOfMemoryError: CUDA out of memory."]
+    assert diagnose(tell({**made, "phase": "weights", "raw": later})).cause == "gpu-memory/weights"
+    assert diagnose(tell({**made, "raw": raw[1:]})).cause == "environment/python-dependency"
+
+
 def test_what_journald_broke_off_a_line_belongs_to_it():
     """The rest of an option of more than 48 KiB is no exception, whatever it looks like."""
     head = (ENGINE + "non-default args: {'chat_template': '").ljust(48 * 1024, "x")
