@@ -15,10 +15,10 @@ from opslib.rehearsal.journal_store import (
     is_printable,
     unit_matches,
 )
-from opslib.rehearsal.manager import unit_name
 from opslib.rehearsal.options import NO_VALUE, VALUE, OptionRefused, Parsed, parse_options
 from opslib.rehearsal.terminal import Terminal
 from opslib.rehearsal.unit_semantics import parse_time_span
+from opslib.rehearsal.unit_syntax import unit_name
 
 _OPTIONS = {
     "--output": VALUE,

@@ -2,56 +2,18 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from opslib.rehearsal import processes
+from opslib.rehearsal.jobs import Job, JobLines, UnitRefused
 from opslib.rehearsal.journal_store import JournalStore
-from opslib.rehearsal.service import Service, UnitRefused
+from opslib.rehearsal.service import Service
 from opslib.rehearsal.spawning import Surroundings
-from opslib.rehearsal.unit_config import UnitConfig, load_unit, modification_times, unit_paths
+from opslib.rehearsal.unit_config import UnitConfig
+from opslib.rehearsal.unit_install import enabled_units, is_enabled
 from opslib.rehearsal.unit_journal import manager_line
+from opslib.rehearsal.unit_loading import load_unit, modification_times, unit_paths
 from opslib.rehearsal.unit_semantics import ServiceState
-
-_NO_INSTALL_SECTION = """\
-The unit files have no installation config (WantedBy=, RequiredBy=, Also=,
-Alias= settings in the [Install] section, and DefaultInstance= for template
-units). This means they are not meant to be enabled using systemctl.
-\x20
-Possible reasons for having this kind of units are:
-• A unit may be statically enabled by being symlinked from another unit's
-  .wants/ or .requires/ directory.
-• A unit's purpose may be to act as a helper for some other unit which has
-  a requirement dependency on it.
-• A unit may be started when needed via activation (socket, path, timer,
-  D-Bus, udev, scripted systemctl call, ...).
-• In case of template units, the unit is meant to be enabled with some
-  instance name specified.
-"""
-_WANTS = "multi-user.target.wants"
-_DONE_LINES = {  # (job type, result) -> (kind of journal line, wording)
-    ("start", "done"): ("started", "Started {}."),
-    ("start", "failed"): ("start-failed", "Failed to start {}."),
-    ("stop", "done"): ("stopped", "Stopped {}."),
-    ("restart", "done"): ("stopped", "Stopped {}."),
-}
-_BEGIN_LINES = {"start": ("starting", "Starting {}..."), "stop": ("stopping", "Stopping {}...")}
-
-
-@dataclass
-class Job:
-    """A queued wish for a unit: start, stop or restart, and how it ended ("" while it runs)."""
-
-    number: int
-    type: str
-    is_running: bool = False
-    result: str = ""
-    finished: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def shown_type(self) -> str:
-        """The type that "Stopping ..." carries: a restart begins as a stop."""
-        return "stop" if self.type == "restart" else self.type
 
 
 class Manager:
@@ -115,7 +77,7 @@ class Manager:
         """Unload units that are inactive, wanted by nothing and have no job, as systemd does (CollectMode=inactive)."""
         for name, service in tuple(self._services.items()):
             is_idle = service.state is ServiceState.DEAD and name not in self._jobs
-            if is_idle and not self.is_enabled(service.config):
+            if is_idle and not is_enabled(self.unit_dir, name):
                 del self._services[name]
 
     def kill_all(self) -> None:
@@ -133,8 +95,8 @@ class Manager:
 
     def boot(self) -> None:
         """Start the enabled units."""
-        for link in sorted((self.unit_dir / _WANTS).glob("*")):
-            self.enqueue(link.name, "start")
+        for name in enabled_units(self.unit_dir):
+            self.enqueue(name, "start")
 
     def _load(self, name: str) -> UnitConfig:
         self._known_drop_in_dirs = {path.name for path in self.unit_dir.glob("*.d")}
@@ -150,48 +112,6 @@ class Manager:
                 CONFIG_FILE=complaint.path,
                 CONFIG_LINE=str(complaint.line or ""),
             )
-        return config
-
-    # -- enabling --------------------------------------------------------------------------------------------------
-
-    def is_enabled(self, config: UnitConfig) -> bool:
-        """Whether the unit is linked into the target that starts at boot."""
-        return (self.unit_dir / _WANTS / config.name).is_symlink()
-
-    def unit_file_state(self, config: UnitConfig) -> str:
-        """enabled, disabled, static (no [Install] section), or empty for no file."""
-        if not config.fragment_path:
-            return ""
-        if self.is_enabled(config):
-            return "enabled"
-        return "disabled" if config.wanted_by else "static"
-
-    def enable(self, name: str) -> str:
-        """Link the unit into its target; what systemctl says about it."""
-        config = self.unit_on_disk(name, "enable")
-        if not config.wanted_by:
-            return _NO_INSTALL_SECTION
-        link = self.unit_dir / _WANTS / name
-        if link.is_symlink():
-            return ""
-        link.parent.mkdir(exist_ok=True)
-        link.symlink_to(self.unit_dir / name)
-        return f"Created symlink {link} → {self.unit_dir / name}.\n"
-
-    def disable(self, name: str) -> str:
-        """Take the unit out of its target; what systemctl says about it."""
-        self.unit_on_disk(name, "disable")
-        link = self.unit_dir / _WANTS / name
-        if not link.is_symlink():
-            return ""
-        link.unlink()
-        return f'Removed "{link}".\n'
-
-    def unit_on_disk(self, name: str, verb: str) -> UnitConfig:
-        """The unit as its files are now, which is what enabling goes by; UnitRefused where there is none."""
-        config = load_unit(self.unit_dir, name)
-        if config.load_state == "not-found":
-            raise UnitRefused(f"Failed to {verb} unit: Unit file {name} does not exist.\n", 1)
         return config
 
     # -- jobs ------------------------------------------------------------------------------------------------------
@@ -241,9 +161,8 @@ class Manager:
             self._finish(service, job, "done", is_quiet=True)
         elif answer == "failed":
             self._finish(service, job, "failed")
-        elif answer == "begun" and begun_as in _BEGIN_LINES:
-            kind, wording = _BEGIN_LINES[begun_as]
-            self._job_line(service, job, kind, wording, begun_as)
+        elif answer == "begun":
+            self._lines(service).begin(job, begun_as)
 
     def _on_change(self, service: Service) -> None:
         job = self._jobs.get(service.name)
@@ -260,12 +179,8 @@ class Manager:
             self._finish(service, job, "done")
 
     def _finish(self, service: Service, job: Job, result: str, *, is_quiet: bool = False) -> None:
-        line = _DONE_LINES.get((job.type, result))
-        if line and not is_quiet:
-            kind, wording = line
-            if job.type == "start" and service.config.type == "oneshot" and result == "done":
-                wording = "Finished {}."
-            self._job_line(service, job, kind, wording, job.type, JOB_RESULT=result)
+        if not is_quiet:
+            self._lines(service).end(job, result)
         if job.type == "restart" and result == "done":
             job.type, job.is_running = "start", False
             self._soon(service.name, job)
@@ -278,19 +193,8 @@ class Manager:
         job.finished.set()
         asyncio.get_running_loop().call_soon(self.collect)
 
-    def _job_line(self, service: Service, job: Job, kind: str, wording: str, job_type: str, **fields: str) -> None:
-        config = service.config
-        shown = config.name if config.description == config.name else f"{config.name} - {config.description}"
-        manager_line(
-            self.journal,
-            kind,
-            wording.format(shown),
-            unit=config.name,
-            invocation_id=service.invocation_id,
-            JOB_ID=str(job.number),
-            JOB_TYPE=job_type,
-            **fields,
-        )
+    def _lines(self, service: Service) -> JobLines:
+        return JobLines(self.journal, service.config, service.invocation_id)
 
     def _schedule_restart(self, name: str) -> None:
         if self._job_type(name) is None:
@@ -303,25 +207,3 @@ class Manager:
     def _job_type(self, name: str) -> str | None:
         job = self._jobs.get(name)
         return job.type if job else None
-
-
-def unit_name(name: str) -> str:
-    """The name with its suffix: ".service" where it has none.
-
-    >>> unit_name("vllm-minimax"), unit_name("a.service")
-    ('vllm-minimax.service', 'a.service')
-    """
-    suffixes = {
-        "service",
-        "socket",
-        "target",
-        "timer",
-        "mount",
-        "path",
-        "slice",
-        "scope",
-        "device",
-        "swap",
-        "automount",
-    }
-    return name if name.rpartition(".")[2] in suffixes and "." in name else f"{name}.service"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import isinf
 
 from opslib.rehearsal import processes
+from opslib.rehearsal.jobs import UnitRefused
 from opslib.rehearsal.spawning import ExecStatus, Surroundings
 from opslib.rehearsal.unit_config import UnitConfig
 from opslib.rehearsal.unit_journal import manager_line
@@ -34,15 +35,6 @@ _STOPPING = {
 }
 _STOP_STATES = {ServiceState.STOP_SIGTERM, ServiceState.STOP_SIGKILL}
 _STARTING = {ServiceState.START_PRE, ServiceState.START}
-
-
-class UnitRefused(Exception):  # noqa: N818 - systemd refuses; nothing failed here
-    """No job was queued; `reason` is systemd's, text and exit status are systemctl's."""
-
-    def __init__(self, text: str, exit_status: int, reason: str = "") -> None:
-        super().__init__(text)
-        self.exit_status = exit_status
-        self.reason = reason
 
 
 @dataclass

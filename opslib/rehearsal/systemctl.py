@@ -5,12 +5,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from opslib.rehearsal.manager import Job, Manager, unit_name
+from opslib.rehearsal.jobs import Job, UnitRefused
+from opslib.rehearsal.manager import Manager
 from opslib.rehearsal.options import NO_VALUE, VALUE, OptionRefused, Parsed, parse_options
-from opslib.rehearsal.service import Service, UnitRefused
+from opslib.rehearsal.service import Service
 from opslib.rehearsal.terminal import Terminal
-from opslib.rehearsal.unit_config import load_unit
+from opslib.rehearsal.unit_install import disable, enable, unit_file_state
+from opslib.rehearsal.unit_loading import load_unit
 from opslib.rehearsal.unit_properties import unit_properties
+from opslib.rehearsal.unit_syntax import unit_name
 
 _OPTIONS = {
     "--property": VALUE,
@@ -186,7 +189,7 @@ def _enabling(verb: str) -> "Verb":
         full_names = [unit_name(name) for name in names]
         try:
             for name in full_names:
-                said = manager.enable(name) if verb == "enable" else manager.disable(name)
+                said = (enable if verb == "enable" else disable)(manager.unit_dir, name)
                 terminal.err("" if "--quiet" in parsed else said)
         except UnitRefused as refusal:
             terminal.err(str(refusal))
@@ -202,7 +205,7 @@ def _enabling(verb: str) -> "Verb":
 async def _is_enabled(manager: Manager, names: Sequence[str], parsed: Parsed, terminal: Terminal) -> int:
     exit_status = 1
     for name in map(unit_name, names):
-        state = manager.unit_file_state(load_unit(manager.unit_dir, name))
+        state = unit_file_state(manager.unit_dir, load_unit(manager.unit_dir, name))
         if not state:
             terminal.err(f"Failed to get unit file state for {name}: No such file or directory\n")
             return 1

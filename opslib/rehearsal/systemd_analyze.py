@@ -7,7 +7,7 @@ from pathlib import Path
 
 from opslib.rehearsal.options import OptionRefused
 from opslib.rehearsal.terminal import Terminal
-from opslib.rehearsal.unit_config import load_unit
+from opslib.rehearsal.unit_loading import load_unit
 
 
 async def systemd_analyze(argv: Sequence[str], terminal: Terminal) -> int:

@@ -3,6 +3,7 @@
 from opslib.rehearsal.manager import Manager
 from opslib.rehearsal.service import Service
 from opslib.rehearsal.spawning import ExecStatus
+from opslib.rehearsal.unit_install import unit_file_state
 from opslib.rehearsal.unit_semantics import ServiceState, format_time_span, format_timestamp
 from opslib.rehearsal.unit_syntax import ExecCommand
 
@@ -62,7 +63,7 @@ def unit_properties(manager: Manager, service: Service, *, timestamp_style: str 
         ("SubState", service.state.value),
         ("FragmentPath", config.fragment_path),
         ("DropInPaths", " ".join(config.drop_in_paths)),
-        ("UnitFileState", manager.unit_file_state(config)),
+        ("UnitFileState", unit_file_state(manager.unit_dir, config)),
         ("UnitFilePreset", "enabled"),
     ]
     for name in ("StateChange", "InactiveExit", "ActiveEnter", "ActiveExit", "InactiveEnter"):

@@ -4,6 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+_UNIT_TYPES = frozenset(
+    "service socket target timer mount path slice scope device swap automount".split()  # noqa: SIM905 - read as a line
+)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "s": " ", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
@@ -128,3 +131,12 @@ def parse_exec(value: str) -> ExecCommand:
     if not program:
         raise ValueError(value)
     return ExecCommand(program, (program, *words[1:]), "-" in first[: len(first) - len(program)])
+
+
+def unit_name(name: str) -> str:
+    """The name with its suffix: ".service" where it has none.
+
+    >>> unit_name("vllm-minimax"), unit_name("a.service")
+    ('vllm-minimax.service', 'a.service')
+    """
+    return name if "." in name and name.rpartition(".")[2] in _UNIT_TYPES else f"{name}.service"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from opslib.rehearsal import processes
+from opslib.rehearsal.jobs import UnitRefused
 from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.manager import Manager
-from opslib.rehearsal.service import UnitRefused
-from opslib.rehearsal.unit_config import load_unit
+from opslib.rehearsal.unit_loading import load_unit
 from opslib.rehearsal.unit_semantics import (
     RESTARTED_RESULTS,
     Exit,
