@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from opslib.app.completing import complete_record
-from opslib.app.ending import interrupted_at, left_on_host, running_section
+from opslib.app.ending import interrupted_at, left_on_host, running_section, whereabouts
 from opslib.domain.record import RunRecord
 from opslib.errors import OpslibError
 from opslib.records.alive import is_alive
@@ -36,10 +36,9 @@ def close_killed(path: Path) -> RunRecord | None:
         return None
     heard_at = _last_heard(path, record)
     during = running_section(folder)
-    last = record.sections[-1].name if record.sections else "the beginning"
-    where = f"during {during}" if during else f"after {last}"
-    reason = f"{interrupted_at(heard_at, where)}: its process is gone; {left_on_host(record, during)}"
-    ended = record.interrupted(reason, heard_at)
+    reason = (
+        f"{interrupted_at(heard_at, whereabouts(record, during))}: its process is gone; {left_on_host(record, during)}"
+    )
     folder.write_record(ended)
     complete_record(folder)
     return ended

@@ -7,6 +7,7 @@ from opslib.app.binding import is_rehearsal_alias
 from opslib.app.kernel import KernelControl
 from opslib.domain.record import RunRecord
 from opslib.domain.redaction import redact
+from opslib.domain.rollout import UNDER_WAY
 from opslib.domain.states import Outcome, State
 from opslib.errors import OpslibError
 from opslib.records.folder import RunFolder
@@ -22,9 +23,8 @@ def closed_record(folder: RunFolder, error: BaseException | None, control: Kerne
     now = datetime.now(UTC)
     if record.outcome is not None:
         return record
-    last = record.sections[-1].name if record.sections else "the beginning"
     during = running_section(folder)
-    where = f"during {during}" if during else f"after {last}"
+    where, last = whereabouts(record, during), _last_section(record)
     if control.stopped_by:
         return record.interrupted(f"interrupted by {control.stopped_by} {where}; {left_on_host(record, during)}", now)
     name, sentence = _one_line(error, folder.secrets)
@@ -40,6 +40,22 @@ def closed_record(folder: RunFolder, error: BaseException | None, control: Kerne
 def interrupted_at(at: datetime, where: str) -> str:
     """How the sentence about a run that was killed begins."""
     return f"interrupted at {at:%Y-%m-%d %H:%M:%S} UTC {where}"
+
+
+def whereabouts(record: RunRecord, during: str) -> str:
+    """Where an interrupted run was: in a section, at work on hosts (a rollout), or behind its last section."""
+    turns = [entry.name for entry in record.sections if isinstance(entry.value, dict) and _is_under_way(entry.value)]
+    if turns:
+        return f"while at work {' and '.join(turns)}"
+    return f"during {during}" if during else f"after {_last_section(record)}"
+
+
+def _is_under_way(value: dict[str, object]) -> bool:
+    return value.get("step") in UNDER_WAY
+
+
+def _last_section(record: RunRecord) -> str:
+    return record.sections[-1].name.removeprefix("on ") if record.sections else "the beginning"
 
 
 def running_section(folder: RunFolder) -> str:

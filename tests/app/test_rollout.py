@@ -416,7 +416,7 @@ def test_a_killed_rollout_reads_so(tmp_path):
     closed = close_killed(folder.path)
     assert closed.status == "interrupted"
     assert closed.outcome.reason.endswith(
-        "its process is gone; touched: practice-1; untouched: practice-2, practice-3, practice-4; "
+        "UTC while at work on practice-1: its process is gone; touched: practice-1; untouched: practice-2, practice-3, practice-4; "
         "opslib rollout --resume asks each host and goes on, --undo takes it back"
     )
 
