@@ -1,26 +1,21 @@
 """One connection that carries one request after the other, every byte stamped as it reached the machine.
 
-On Linux the kernel itself stamps what arrives on a plain connection (SO_TIMESTAMPNS, socket(7)), so a client that
-wakes late still knows when a token came. Over TLS, and elsewhere, the stamp is taken when the bytes are read.
+On Linux the kernel stamps what arrives on a plain connection (`stamped_socket`); over TLS, and elsewhere, the stamp is
+taken when the bytes are read.
 """
 
 import asyncio
 import os
 import socket
 import ssl
-import struct
 import sys
-import time
 from time import perf_counter
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from opslib.onhost.http1 import ProtocolError, ResponseReader, request_bytes
+from opslib.onhost.stamped_socket import StampedSocket
 
 CONNECT_TIMEOUT_S = 10.0
-READ_BYTES = 65536
-MAX_STAMP_AGE_S = 5.0  # an older one says that the machine's clock was set
-SO_TIMESTAMPNS = 35  # include/uapi/asm-generic/socket.h; the module socket has no name for it
-_timespec = struct.Struct("@ll")
 _LAST_CHUNK = b"0\r\n\r\n"
 _ENDS = (b"\r\n\r\n", b"\n\n\n")  # how the last read of a chunked answer may end; most events don't
 
@@ -142,66 +137,6 @@ class Receiver(asyncio.Protocol):
             self.done.set_result(error)
 
 
-class StampedSocket:
-    """A connected plain socket whose bytes bear the kernel's own time of arrival; the least of a transport."""
-
-    def __init__(self, link: socket.socket, receiver: Receiver) -> None:
-        self._link = link
-        self._receiver = receiver
-        self._loop = asyncio.get_running_loop()
-        self._unsent = b""
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self._loop.add_reader(link.fileno(), self._read)
-
-    def write(self, data: bytes) -> None:
-        """Send now what the kernel takes, and the rest as soon as it can."""
-        try:
-            n_sent = self._link.send(data)
-        except (BlockingIOError, InterruptedError):
-            n_sent = 0
-        except OSError as error:
-            self._lose(error)
-            return
-        if n_sent < len(data):
-            self._unsent = data[n_sent:]
-            self._loop.add_writer(self._link.fileno(), self._write_on)
-
-    def abort(self) -> None:
-        """Close at once."""
-        if self._link.fileno() >= 0:
-            self._loop.remove_reader(self._link.fileno())
-            self._loop.remove_writer(self._link.fileno())
-            self._link.close()
-
-    def _write_on(self) -> None:
-        self._loop.remove_writer(self._link.fileno())
-        self.write(self._unsent)
-
-    def _read(self) -> None:
-        try:
-            data, ancillary, _, _ = self._link.recvmsg(READ_BYTES, 64)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self._lose(error)
-            return
-        if data:
-            at = perf_counter()
-            if ancillary and len(ancillary[0][2]) == _timespec.size:
-                seconds, nanoseconds = _timespec.unpack(ancillary[0][2])
-                age = time.time() - seconds - 1e-9 * nanoseconds
-                if 0.0 < age < MAX_STAMP_AGE_S:
-                    at -= age
-            self._receiver.take(at, data)
-        else:
-            self._lose(None)
-
-    def _lose(self, error: Optional[OSError]) -> None:
-        self.abort()
-        self._receiver.connection_lost(error)
-
-
 class Connection:
     """Sends requests one by one over a kept connection; opens a new one where the last cannot be used again."""
 
@@ -302,7 +237,7 @@ async def _connected(target: Target) -> Receiver:
                 link.close()
                 error = failed
                 continue
-            receiver.transport = StampedSocket(link, receiver)
+            receiver.transport = StampedSocket(link, receiver.take, receiver.connection_lost)
             return receiver
         raise error
     name = target.address if target.context is not None else None

@@ -8,23 +8,15 @@ import select
 import signal
 import socket
 import time
-from typing import Any, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, Dict, NoReturn, Optional, Tuple
 
 from opslib.rehearsal.standin import engine_tracebacks as tb
+from opslib.rehearsal.standin.engine_gpu import GpuShare, gib
 from opslib.rehearsal.standin.engine_log import Log, name_process
 from opslib.rehearsal.standin.engine_memory import GIB
 from opslib.rehearsal.standin.engine_plan import Plan, StageError
 
 HEARTBEAT_S = 0.5
-LOST = (  # torch 2.9 prints the advice on lines of its own
-    "torch.AcceleratorError: CUDA error: unspecified launch failure\n"
-    "Search for `cudaErrorLaunchFailure' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html "
-    "for more information.\n"
-    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-    "incorrect.\n"
-    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
-    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
-)
 BARS = 20  # states of the loading bar that are worth a line in a short load
 
 
@@ -38,8 +30,7 @@ class Worker:
         world = int(plan.flags["tensor_parallel_size"])
         self.log = Log("Worker_TP%d" % rank if world > 1 else "Worker")
         self.title = "VLLM::" + self.log.process
-        self.gpu = plan.gpus[rank]
-        self.held = 0
+        self.gpu = GpuShare(rank, plan, self.title)
         self.is_warm = False
 
     def run(self) -> NoReturn:
@@ -101,8 +92,8 @@ class Worker:
             "rank %d in world size %d is assigned as DP rank 0, PP rank 0, PCP rank 0, TP rank %d, EP rank N/A"
             % (self.rank, world, self.rank),
         )
-        self.check_free()
-        self.take(self.plan.sums.context, tb.WORKER_DEVICE)
+        self.gpu.check_free()
+        self.gpu.take(self.plan.sums.context, tb.WORKER_DEVICE)
         self.load()
         return {}
 
@@ -120,21 +111,6 @@ class Worker:
                 "this warning, specify disable_custom_all_reduce=True explicitly.",
                 "WARNING",
             )
-
-    def check_free(self) -> None:
-        """vllm/v1/worker/utils.py request_memory: the snapshot is taken after NCCL."""
-        if self.plan.flags.get("kv_cache_memory_bytes"):
-            return
-        total = self.plan.ledger.total_bytes / GIB
-        free = total - self.plan.ledger.used_bytes(self.gpu) / GIB - self.plan.sums.context
-        wanted = self.plan.sums.requested
-        if free < wanted:
-            message = (
-                "Free memory on device cuda:%d (%s/%s GiB) on startup is less than desired GPU memory utilization "
-                "(%s, %s GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
-                % (self.rank, gib(free), gib(total), self.plan.flags["gpu_memory_utilization"], gib(wanted))
-            )
-            raise StageError(tb.traceback_lines(tb.WORKER_DEVICE, "ValueError: " + message), message)
 
     def load(self) -> None:
         """The weights, shard by shard."""
@@ -154,7 +130,7 @@ class Worker:
         seconds = plan.seconds("weights")
         per_gpu = plan.sums.weights
         if per_gpu + plan.sums.context > plan.ledger.total_bytes / GIB:
-            self.take(per_gpu, tb.WORKER_CREATE)
+            self.gpu.take(per_gpu, tb.WORKER_CREATE)
         if fault_at >= 0:
             self.read_shards(shards, fault_at, seconds, per_gpu)
         if fault is not None:
@@ -172,7 +148,7 @@ class Worker:
     def read_shards(self, shards: int, stop_at: int, seconds: float, per_gpu: float) -> None:
         """Take the weights' memory in steps; rank 0 draws the bar."""
         step = max(1, shards // BARS)
-        before = self.held
+        before = self.gpu.held
         done = 0
         while True:
             if self.rank == 0:
@@ -182,7 +158,7 @@ class Worker:
             following = min(done + step, shards, max(stop_at, done + 1))
             self.plan.sleep(seconds * (following - done) / shards)
             done = following
-            self.set_held(before + int(per_gpu * GIB * done / shards), tb.WORKER_CREATE)
+            self.gpu.set_held(before + int(per_gpu * GIB * done / shards), tb.WORKER_CREATE)
 
     def profile(self) -> Dict[str, Any]:
         """torch.compile and the profile run; answers the KV cache memory in GiB."""
@@ -200,8 +176,8 @@ class Worker:
                 "WARNING",
             )
         plan.sleep(plan.seconds("profile"))
-        self.take(plan.sums.peak, tb.WORKER_PROFILE)
-        self.take(-plan.sums.peak, tb.WORKER_PROFILE)
+        self.gpu.take(plan.sums.peak, tb.WORKER_PROFILE)
+        self.gpu.take(-plan.sums.peak, tb.WORKER_PROFILE)
         log.line("kv_memory", "Available KV cache memory: %s GiB" % gib(plan.sums.kv_cache))
         return {"kv_cache_gib": plan.sums.kv_cache}
 
@@ -224,10 +200,10 @@ class Worker:
     def warmup(self) -> Dict[str, Any]:
         """KV cache, CUDA graphs, and the sampler once more in what is left."""
         plan = self.plan
-        self.take(plan.sums.kv_cache, tb.WORKER_PROFILE)
+        self.gpu.take(plan.sums.kv_cache, tb.WORKER_PROFILE)
         if not plan.flags.get("enforce_eager"):
             self.capture()
-        self.take(plan.sums.fragmentation, tb.WORKER_GRAPHS)
+        self.gpu.take(plan.sums.fragmentation, tb.WORKER_GRAPHS)
         plan.sleep(plan.seconds("warmup"))
         self.warm_sampler()
         self.is_warm = True
@@ -239,7 +215,7 @@ class Worker:
         self.plan.sleep(seconds * 0.6)
         if self.rank == 0:
             self.log.graph_bar("mixed prefill-decode, PIECEWISE", 51, seconds * 0.6)
-        self.take(self.plan.sums.graphs, tb.WORKER_GRAPHS)
+        self.gpu.take(self.plan.sums.graphs, tb.WORKER_GRAPHS)
         self.plan.sleep(seconds * 0.4)
         if self.rank == 0:
             self.log.graph_bar("decode, FULL", 35, seconds * 0.4)
@@ -249,7 +225,7 @@ class Worker:
     def warm_sampler(self) -> None:
         """vllm/v1/worker/gpu_model_runner.py _dummy_sampler_run, after the graphs are captured."""
         need, sequences = self.plan.sums.sampler, int(self.plan.flags["max_num_seqs"])
-        if self.free_gib() >= need:
+        if self.gpu.free_gib() >= need:
             return
         vocabulary = int(self.plan.checkpoint.config["vocab_size"])
         piece = 3 * sequences * vocabulary * 4 / GIB  # the sort's scratch: 12 bytes per logit
@@ -257,45 +233,9 @@ class Worker:
             "CUDA out of memory occurred when warming up sampler with %d dummy requests. Please try lowering "
             "`max_num_seqs` or `gpu_memory_utilization` when initializing the engine." % sequences
         )
-        inner = tb.traceback_lines(tb.SAMPLER, self.out_of_memory(piece))
+        inner = tb.traceback_lines(tb.SAMPLER, self.gpu.out_of_memory(piece))
         outer = tb.traceback_lines(tb.WORKER_WARMUP, "RuntimeError: " + message)
         raise StageError(inner + tb.CAUSED + outer, message)
-
-    def take(self, amount_gib: float, frames: List[tb.Frame]) -> None:
-        """Hold so much more, or fail as torch does."""
-        self.set_held(self.held + int(amount_gib * GIB), frames)
-
-    def set_held(self, held: int, frames: List[tb.Frame]) -> None:
-        """Hold `held` bytes in all; raises StageError where the GPU has not got them, or is gone."""
-        if self.plan.ledger.is_lost(self.gpu):
-            raise StageError(tb.traceback_lines(frames, LOST), LOST.partition(": ")[2].split("\n")[0])
-        extra = (held - self.held) / GIB
-        if extra > 0 and extra > self.free_gib():
-            error = self.out_of_memory(min(extra, 1.13))
-            raise StageError(tb.traceback_lines(frames, error), error.partition(": ")[2])
-        self.held = held
-        self.plan.ledger.hold({self.gpu: held}, self.title)
-
-    def free_gib(self) -> float:
-        """What is free on this GPU now."""
-        ledger = self.plan.ledger
-        return (ledger.total_bytes - self.held - ledger.used_bytes(self.gpu, but_pid=os.getpid())) / GIB
-
-    def out_of_memory(self, piece_gib: float) -> str:
-        """PyTorch's sentence."""
-        total, context = self.plan.ledger.total_bytes / GIB, self.plan.sums.context
-        held = self.held / GIB
-        allocated = max(0.0, held - context - 0.62)
-        return (
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %.2f GiB "
-            "of which %.2f GiB is free. Including non-PyTorch memory, this process has %.2f GiB memory in use. Of the "
-            "allocated memory %.2f GiB is allocated by PyTorch, with %.2f GiB allocated in private pools (e.g., CUDA "
-            "Graphs), and 634.52 MiB is reserved by PyTorch but unallocated. If reserved but unallocated memory is "
-            "large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
-            "documentation for Memory Management  "
-            "(https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
-            % (size(piece_gib), self.rank, total, self.free_gib(), held, allocated, self.plan.sums.graphs)
-        )
 
     def hang_after(self, phase: str) -> None:
         """Where the scenario says so: alive and silent for ever."""
@@ -311,13 +251,3 @@ def experts(plan: Plan) -> Tuple[int, int]:
     config = plan.checkpoint.config
     inter = int(config.get("intermediate_size") or 0)
     return int(config["num_local_experts"]), inter // int(plan.flags["tensor_parallel_size"])
-
-
-def gib(amount: float) -> str:
-    """Two digits without trailing zeros (vllm/utils/mem_utils.py format_gib)."""
-    return str(round(amount, 2))
-
-
-def size(amount_gib: float) -> str:
-    """`2.29 GiB` or `298.00 MiB`, as PyTorch writes sizes."""
-    return "%.2f GiB" % amount_gib if amount_gib >= 1 else "%.2f MiB" % (amount_gib * 1024)
