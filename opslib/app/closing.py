@@ -36,9 +36,8 @@ def close_killed(path: Path) -> RunRecord | None:
         return None
     heard_at = _last_heard(path, record)
     during = running_section(folder)
-    reason = (
-        f"{interrupted_at(heard_at, whereabouts(record, during))}: its process is gone; {left_on_host(record, during)}"
-    )
+    end = interrupted_at(heard_at, whereabouts(record, during))
+    ended = record.interrupted(f"{end}: its process is gone; {left_on_host(record, during)}", heard_at)
     folder.write_record(ended)
     complete_record(folder)
     return ended
