@@ -69,7 +69,7 @@ def token_bytes(layer: Layer, model: ModelSpec, flags: ServeFlags, version: Engi
             return 2.0 * heads * layer.head_dim * model_dtype_bytes(model, flags)
         return float(heads * _packed_slot(layer.head_dim, *preset))
     scales = 8.0 * heads if "per_token_head" in cache_dtype(model, flags) else 0.0
-    return 2 * heads * layer.head_dim * width + scales
+    return heads * (layer.head_dim + (layer.value_dim or layer.head_dim)) * width + scales
 
 
 def _is_latent_unused(layer: Layer, flags: ServeFlags, version: EngineVersion) -> bool:

@@ -7,6 +7,8 @@ vllm/model_executor/layers/mamba/mamba_utils.py.
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
+from opslib.domain.model_blocks import own_sizes, words_of_blocks
+from opslib.domain.model_states import StateShape, state_shape
 from opslib.domain.states import Value
 from opslib.errors import UnexpectedAnswer
 
@@ -15,24 +17,14 @@ _STATE_WORDS = ("linear", "mamba", "conv", "kda", "delta", "recurrent", "lightni
 INDEXER_BYTES = 132  # per token: 128 fp8 values of the indexer's key and a 4-byte scale
 
 
-class StateShape(Value):
-    """What a recurrent layer keeps of each sequence, before tensor parallelism divides it."""
-
-    conv_width: int = 0  # channels of the convolution
-    conv_groups: int = 0  # of them, channels that belong to Mamba-2 groups (2 x state size each)
-    n_groups: int = 1
-    conv_rows: int = 0  # kernel - 1
-    recurrent_elements: int = 0
-    recurrent_bytes: int = 4  # per element, where no flag says otherwise
-    n_parameters: int = 0  # of the layer's own projections
-
-
 class Layer(Value):
     """One layer: what it keeps per token and per sequence."""
 
     kind: Kind
     n_kv_heads: int = 0
     head_dim: int = 0
+    value_dim: int = 0  # of a value, where it isn't a key's (MiMo-V2)
+    feed_forward: int | None = None  # inner size where a layer has its own (Nemotron-NAS); None: the model's
     window: int = 0  # of a sliding layer, or the chunk of a chunked one
     latent_dim: int = 0  # kv_lora_rank + qk_rope_head_dim
     has_indexer: bool = False
@@ -45,7 +37,7 @@ class Layer(Value):
 
 def layer_words(config: Mapping[str, Any], n_layers: int) -> list[str]:
     """One word per layer, in order: "full", "sliding", "chunked", "state", "both" or "none"."""
-    for read in (_of_types, _of_pattern_text, _of_lists, _of_interval, _of_window):
+    for read in (words_of_blocks, _of_types, _of_pattern_text, _of_lists, _of_interval, _of_window):
         words = read(config, n_layers)
         if words is not None:
             if len(words) < n_layers:
@@ -91,7 +83,9 @@ def _spread(counts: Mapping[str, int], n_layers: int) -> list[str]:
 
 
 def _of_pattern_text(config: Mapping[str, Any], n_layers: int) -> list[str] | None:
-    """Nemotron-H: one letter per layer; M Mamba-2, * attention, - or E a feed-forward layer of its own."""
+    """Nemotron-H: one letter per layer; M Mamba-2, * attention, - or E feed-forward alone. MiMo-V2: 1 is a window."""
+    if isinstance(kinds := config.get("hybrid_layer_pattern"), list):
+        return ["sliding" if kind else "full" for kind in kinds]
     pattern = config.get("hybrid_override_pattern")
     del n_layers
     if not isinstance(pattern, str) or not pattern:
@@ -144,7 +138,7 @@ def _of_window(config: Mapping[str, Any], n_layers: int) -> list[str] | None:
 
 def build_layers(config: Mapping[str, Any], words: list[str]) -> Iterator[Layer]:
     """The layers of a config whose absent keys have been filled in."""
-    shape = _state_shape(config) if {"state", "both"} & set(words) else None
+    shape = state_shape(config) if {"state", "both"} & set(words) else None
     ratios = config.get("compress_ratios")
     n_shared = int(config.get("num_kv_shared_layers") or 0)
     if n_shared >= len(words):
@@ -156,13 +150,14 @@ def build_layers(config: Mapping[str, Any], words: list[str]) -> Iterator[Layer]
         elif word == "state":
             yield Layer(kind="state", state=shape)
         elif word == "none":
-            yield Layer(kind="none")
+            yield Layer(kind="none").model_copy(update={**own_sizes(config, index), "n_kv_heads": 0})
         else:
             layer = _attention(config, word)
             if word == "both":
                 layer = layer.model_copy(update={"state": shape, "has_state_too": True})
             at_boundary = not shape and not 2 <= index < len(words) - 2
-            yield layer.model_copy(update={"is_cache_shared": index >= first_shared, "is_boundary": at_boundary})
+            own = own_sizes(config, index)
+            yield layer.model_copy(update={"is_cache_shared": index >= first_shared, "is_boundary": at_boundary, **own})
 
 
 def _attention(config: Mapping[str, Any], word: str) -> Layer:
@@ -171,13 +166,17 @@ def _attention(config: Mapping[str, Any], word: str) -> Layer:
         sparse = bool(config.get("index_topk"))
         return Layer(kind="sparse_mla" if sparse else "mla", n_kv_heads=1, latent_dim=width, has_indexer=sparse)
     heads, dim = int(config["num_key_value_heads"]), int(config["head_dim"])
+    value = int(config.get("v_head_dim") or 0) if config.get("hybrid_layer_pattern") else 0
     if word == "sliding":
-        return Layer(kind="sliding", n_kv_heads=heads, head_dim=dim, window=_window(config, "sliding_window"))
+        heads, dim = int(config.get("swa_num_key_value_heads") or heads), int(config.get("swa_head_dim") or dim)
+        value = int(config.get("swa_v_head_dim") or value)
+        window = _window(config, "sliding_window")
+        return Layer(kind="sliding", n_kv_heads=heads, head_dim=dim, value_dim=value, window=window)
     if word == "chunked":
         return Layer(kind="chunked", n_kv_heads=heads, head_dim=dim, window=_window(config, "attention_chunk_size"))
     heads = int(config.get("num_global_key_value_heads") or heads)
     dim = int(config.get("global_head_dim") or config.get("attention_head_dim") or dim)
-    return Layer(kind="full", n_kv_heads=heads, head_dim=dim)
+    return Layer(kind="full", n_kv_heads=heads, head_dim=dim, value_dim=value)
 
 
 def _window(config: Mapping[str, Any], key: str) -> int:
@@ -195,64 +194,3 @@ def _compressed(config: Mapping[str, Any], ratio: Any) -> Layer:
     if ratio == 0:
         return Layer(kind="sliding", n_kv_heads=1, latent_dim=dim, window=int(config.get("sliding_window") or 128))
     return Layer(kind="mla", n_kv_heads=1, latent_dim=dim, ratio=ratio, has_indexer=ratio <= 4)
-
-
-def _state_shape(config: Mapping[str, Any]) -> StateShape:
-    """The state of a recurrent layer: gated delta net, KDA, Mamba 1 and 2, short convolution, lightning attention."""
-    hidden = int(config["hidden_size"])
-    in_bytes = {"float32": 4, "float16": 2, "bfloat16": 2}
-    width = in_bytes.get(str(config.get("mamba_ssm_dtype") or config.get("mamba_ssm_cache_dtype")), 0)
-    width = width or int(config.get("recurrent_bytes") or 4)
-    if config.get("linear_key_head_dim"):
-        k_dim, v_dim = int(config["linear_key_head_dim"]), int(config["linear_value_head_dim"])
-        keys, values = int(config["linear_num_key_heads"]) * k_dim, int(config["linear_num_value_heads"]) * v_dim
-        conv = 2 * keys + values
-        own = hidden * (conv + values + 2 * int(config["linear_num_value_heads"])) + values * hidden
-        rows = int(config.get("linear_conv_kernel_dim") or 4) - 1
-        return StateShape(
-            conv_width=conv,
-            conv_rows=rows,
-            recurrent_elements=values * k_dim,
-            recurrent_bytes=width,
-            n_parameters=own + conv * (rows + 1),
-        )
-    linear = config.get("linear_attn_config")
-    if isinstance(linear, Mapping):
-        heads, dim, kernel = (linear.get(key) for key in ("num_heads", "head_dim", "short_conv_kernel_size"))
-        if not isinstance(heads, int) or not isinstance(dim, int) or heads <= 0 or dim <= 0:
-            raise UnexpectedAnswer(f"config.json: linear_attn_config has {heads!r} heads of {dim!r} values")
-        inner = heads * dim
-        rows = (kernel if isinstance(kernel, int) else 4) - 1
-        own = 4 * hidden * inner + 2 * (hidden * dim + dim * inner)
-        return StateShape(
-            conv_width=3 * inner, conv_rows=rows, recurrent_elements=inner * dim, recurrent_bytes=4, n_parameters=own
-        )
-    return _mamba_shape(config, hidden, width)
-
-
-def _mamba_shape(config: Mapping[str, Any], hidden: int, width: int) -> StateShape:
-    state = config.get("mamba_d_state") or config.get("ssm_state_size") or config.get("mamba_state_dim")
-    rows = int(config.get("mamba_d_conv") or config.get("conv_kernel") or config.get("conv_L_cache") or 4) - 1
-    if not state:
-        if config.get("conv_L_cache"):  # a short convolution and nothing else
-            return StateShape(conv_width=hidden, conv_rows=rows, n_parameters=4 * hidden * hidden)
-        inner = int(config["num_attention_heads"]) * int(config["head_dim"])  # lightning attention
-        dim = int(config["head_dim"])
-        return StateShape(recurrent_elements=inner * dim, recurrent_bytes=width, n_parameters=5 * hidden * inner)
-    heads = config.get("mamba_n_heads") or config.get("mamba_num_heads") or config.get("n_mamba_heads")
-    size = config.get("mamba_d_head") or config.get("mamba_head_dim") or config.get("mamba_headdim")
-    inner = int(heads) * int(size) if isinstance(heads, int) and isinstance(size, int) else 0
-    inner = inner or int(config.get("mamba_d_ssm") or float(config.get("mamba_expand") or 2) * hidden)
-    groups = config.get("mamba_n_groups") or config.get("n_groups") or config.get("mamba_ngroups")
-    in_groups = 2 * int(groups) * int(state) if groups else 0
-    n_heads = int(heads) if isinstance(heads, int) else 0
-    own = hidden * (2 * inner + in_groups + n_heads) + inner * hidden + (0 if groups else 2 * inner * int(state))
-    return StateShape(
-        conv_width=inner + in_groups,
-        conv_groups=in_groups,
-        n_groups=int(groups or 1),
-        conv_rows=rows,
-        recurrent_elements=inner * int(state),
-        recurrent_bytes=width,
-        n_parameters=own,
-    )

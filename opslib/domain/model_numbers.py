@@ -20,6 +20,7 @@ NUMBERS = frozenset({
     *("linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads"),
     *("linear_num_value_heads", "mamba_d_state", "ssm_state_size", "mamba_d_conv", "conv_kernel", "conv_L_cache"),
     *("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "mamba_d_head", "mamba_head_dim", "mamba_headdim"),
+    *("v_head_dim", "swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim"),
     *("num_kv_shared_layers", "hidden_size_per_layer_input", "vocab_size_per_layer_input", "decoder_sparse_step"),
     *("mamba_n_groups", "n_groups", "mamba_ngroups", "mamba_d_ssm", "num_mem_blocks", "max_window_layers"),
     *EXPERTS,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from opslib.domain.model_aliases import with_common_names
 from opslib.domain.model_families import families, family_of
 from opslib.domain.model_layers import Layer, build_layers, layer_words
 from opslib.domain.model_numbers import DRAFTS, EXPERTS, LONGEST, refuse_odd_numbers
@@ -173,8 +174,9 @@ def _filled(text: Mapping[str, Any], row: Mapping[str, Any], family: str | None)
 
 def _present(text: Mapping[str, Any], family: str | None) -> dict[str, Any]:
     """What the config says, without what it says to have none of."""
-    refuse_odd_numbers(text)
-    present = {key: value for key, value in text.items() if value is not None}
+    named = with_common_names(text)
+    refuse_odd_numbers(named)
+    present = {key: value for key, value in named.items() if value is not None}
     if "dual_chunk_attention_config" in present:
         present.pop("sliding_window", None)
     if present.get("use_sliding_window") is False or (family and text.get("sliding_window", 0) is None):

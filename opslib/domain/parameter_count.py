@@ -30,6 +30,9 @@ def layer_parts(model: ModelSpec, index: int) -> Iterator[Part]:
     yield from _attention(model, layer)
     if per_layer := int(model.traits.get("hidden_size_per_layer_input") or 0):
         yield Part("gate", 2 * model.hidden_size * per_layer * model.dtype_bytes, is_sharded=False)
+    if layer.feed_forward is not None:
+        yield Part("mlp", _packed(model, "mlp", _matrices(model) * model.hidden_size * layer.feed_forward))
+        return
     has_own_feed_forward = any(each.kind == "none" for each in model.layers)
     if has_own_feed_forward and layer.kind != "none":
         return
