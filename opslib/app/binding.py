@@ -8,9 +8,9 @@ from opslib.domain.problems import nearest
 from opslib.errors import UnknownName
 from opslib.hosts import open_host
 from opslib.hosts.inventory import load_inventory
+from opslib.rehearsal.scenarios import DEFAULT_SCENARIO, list_scenarios
 
 REHEARSAL = "rehearsal"
-DEFAULT_SCENARIO = "sampler-oom"
 
 _rehearsals: dict[str, object] = {}
 
@@ -35,8 +35,6 @@ def check_alias(alias: str) -> None:
     if not is_rehearsal_alias(alias):
         load_inventory().settings(alias)
         return
-    from opslib.rehearsal.scenarios import list_scenarios  # noqa: PLC0415 - only a rehearsal needs them
-
     scenario, known = scenario_of(alias), [str(name) for name in list_scenarios()]
     if scenario not in known:
         raise UnknownName(f"unknown scenario {scenario!r}{nearest(scenario, known)}")

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opslib.app.binding import REHEARSAL
+from opslib.domain.parameter_parts import ALL_HOSTS
 from opslib.domain.parameters import FleetParameters
-from opslib.domain.rollout import ALL, RolloutPlan, choose_hosts
+from opslib.domain.rollout import RolloutPlan, choose_hosts
 from opslib.hosts.inventory import load_inventory
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def plan_fleet(parameters: FleetParameters) -> RolloutPlan:
     """The rollout that the parameters ask for; raises BadParameter and UnknownName, contacts nobody."""
     from opslib.app.rollout_planning import Care, plan_rollout  # noqa: PLC0415 - it checks as `opslib run` does
 
-    words = [ALL] if is_practice(parameters) else parameters.hosts
+    words = [ALL_HOSTS] if is_practice(parameters) else parameters.hosts
     consent = {"consent": "given"} if parameters.consent == "given" else {}
     given = {**parameters.runbook_parameters, **_taken(parameters.runbook, consent | _ticket(parameters))}
     care = {name: getattr(parameters, name) for name in ("canary", "wave", "max_failures", "pause_s", "min_serving")}

@@ -15,7 +15,7 @@ def learn_host_secrets(run: Run) -> None:
         return
     with suppress(OpslibError):
         text = read_unit_text(run.host, unit) or ""
-        run.folder.learn(text)
+        run.folder.learn_secrets(text)
         path = environment_path(run.host, unit)
         if path in text:
             content = run.host.read_file(path, sudo=run.host.settings.has_sudo) or b""

@@ -42,7 +42,7 @@ class SectionResult(Value):
 
 
 class Run:
-    """What the sections of one notebook share."""
+    """What the sections of one notebook share: parameters, host, record, earlier answers, and the gate between them."""
 
     def __init__(self, parameters: Any, host: Host, folder: RunFolder, record: RunRecord) -> None:
         self.parameters = parameters

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import click
 
 from opslib.app.binding import check_alias, open_bound_host
-from opslib.cli.showing import leave, show
+from opslib.cli.showing import show, silence
 from opslib.domain.host import Host
 from opslib.domain.lock import LockHolder
 from opslib.domain.plans import Plan
@@ -76,4 +76,4 @@ def tell(text: str) -> None:
     try:
         show(text, file=sys.stderr)
     except (BrokenPipeError, CouldNotFindOut):
-        leave(sys.stderr)
+        silence(sys.stderr)

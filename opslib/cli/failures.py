@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import click
 
-from opslib.cli.showing import leave, show
+from opslib.cli.showing import show, silence
 from opslib.domain.redaction import redact
 from opslib.errors import CouldNotFindOut, OpslibError, Refused
 
@@ -22,7 +22,7 @@ def report_failure(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else COULD_NOT_FIND_OUT
     if isinstance(error, BrokenPipeError):  # the reader of our output has left, as `head` does
-        leave(sys.stdout)
+        silence(sys.stdout)
         return COULD_NOT_FIND_OUT
     if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group alone: what it has, not a mistake in one line
         with suppress(OSError, CouldNotFindOut):

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from opslib.cli.showing import leave
+from opslib.cli.showing import silence
 from opslib.errors import CouldNotFindOut
 
 # name -> (where the command is, as module:name; what --help says)
@@ -40,7 +40,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            leave(sys.stdout)
+            silence(sys.stdout)
             return CouldNotFindOut.exit_code
 
     def resolve_command(

@@ -16,7 +16,7 @@ from opslib.cli.running import tell_run
 from opslib.cli.showing import show
 from opslib.cli.story import plain_table
 from opslib.rehearsal.fleet import MOST_HOSTS
-from opslib.rehearsal.scenarios import load_scenario
+from opslib.rehearsal.scenarios import DEFAULT_SCENARIO, load_scenario
 
 RUNBOOK = "90-deploy"
 _COUNT = click.IntRange(1, MOST_HOSTS)
@@ -60,7 +60,7 @@ def rehearse_command(
         wanted = Wanted(n_hosts, scenario, scenario_on)
         return rehearse_fleet(wanted, given, care, runs_dir, is_serve=is_serve, as_json=as_json)
     refuse_given((*CARE_NAMES, "scenario_on", "is_serve"), "about many hosts: it needs --hosts")
-    name = scenario or "sampler-oom"
+    name = scenario or DEFAULT_SCENARIO
     host = f"rehearsal:{name}"
     check_alias(host)
     own = load_scenario(name).parameters

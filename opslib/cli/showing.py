@@ -35,11 +35,11 @@ def show(text: str = "", *, end: str = "\n", file: IO[str] | None = None) -> Non
     except BrokenPipeError:
         raise
     except OSError as error:
-        leave(stream)
+        silence(stream)
         raise CouldNotFindOut(f"the output can't be written: {reason_of(error)}") from error
 
 
-def leave(stream: IO[str]) -> None:
+def silence(stream: IO[str]) -> None:
     """From now on nothing of the stream is written, nor complained of at the end: its reader is gone, its disk full."""
     with suppress(OSError, ValueError), Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())

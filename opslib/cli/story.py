@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from opslib.cli.showing import leave, visible
+from opslib.cli.showing import silence, visible
 
 # state -> symbol and style
 STATES = {
@@ -33,7 +33,7 @@ class SteadyConsole(Console):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        leave(self.file)
+        silence(self.file)
 
     def _write_buffer(self) -> None:
         try:

@@ -29,7 +29,7 @@ VariableName = Annotated[str, Field(pattern=VARIABLE)]
 VariableValue = Annotated[str, Field(max_length=4096, pattern=MAYBE_LINE)]
 Ticket = Annotated[str, Field(pattern=MAYBE_TICKET)]
 
-ALL_HOSTS = "all"  # among the hosts of a survey: every one of hosts.toml
+ALL_HOSTS = "all"  # where hosts are named: every one of hosts.toml
 
 # Flags that have a parameter of their own, so that `extra_args` can't say the opposite.
 _OWN_FLAGS = {

@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, Field
 
 from opslib.domain.host import HostSettings
+from opslib.domain.parameter_parts import ALL_HOSTS
 from opslib.domain.problems import neither_host_nor_label
 from opslib.domain.states import State, Value
 from opslib.errors import BadParameter, UnknownName
 
-ALL = "all"  # every host of the inventory
 CANARY_WAVE = 0
 
 
@@ -157,10 +157,10 @@ def choose_hosts(asked: Sequence[str], inventory: Mapping[str, HostSettings], wh
                 raise BadParameter(f"--hosts: {word} is given twice")
             chosen[word] = word
             continue
-        if word != ALL and word not in labels:
+        if word != ALL_HOSTS and word not in labels:
             raise UnknownName(f"--hosts: {neither_host_nor_label(word, inventory, labels, where)}")
         for alias, settings in inventory.items():
-            if word == ALL or word in settings.labels:
+            if word == ALL_HOSTS or word in settings.labels:
                 chosen.setdefault(alias, word)
     if not inventory and asked:
         raise UnknownName(f"--hosts: {where} names no host", hint="write [hosts.ALIAS] and an address into it")

@@ -1,4 +1,4 @@
-"""Judgements: one of four states, always with its evidence."""
+"""What every value of the domain is (`Value`), and judgements: one of four states, always with its evidence."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -16,7 +16,7 @@ class State(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The process exit code that says the same (DESIGN: ok 0, warning 1, critical 2, unknown 3)."""
+        """The process exit code that says the same, as monitoring plugins do: ok 0, warning 1, critical 2, unknown 3."""
         return _EXIT_CODES[self]
 
 
@@ -25,7 +25,7 @@ _SEVERITY = (State.OK, State.WARNING, State.UNKNOWN, State.CRITICAL)
 
 
 class Value(BaseModel):
-    """Base of all domain values: immutable, strict about unknown fields, JSON in and out."""
+    """Base of all values that floors hand to each other: immutable, strict about unknown fields, JSON in and out."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

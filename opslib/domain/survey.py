@@ -60,9 +60,9 @@ class GpuHolder(Value):
     pid: int
     name: str
     user: str = ""
-    unit: str = ""
-    memory_used_bytes: int | None = None
-    age_s: float | None = None
+    unit: str = ""  # without ".service"; "" where it is of none
+    memory_used_bytes: int | None = None  # None where the driver doesn't say
+    age_s: float | None = None  # since the process was started
 
 
 class Clock(Value):

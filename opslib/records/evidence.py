@@ -29,7 +29,7 @@ def keep_evidence(folder: RunFolder, start: str, unit: str, files: Sequence[Evid
 
     The digest of each is that of the bytes as they lie there, so that a later change shows.
     """
-    folder.learn(*(file.text for file in files))  # before the first is written
+    folder.learn_secrets(*(file.text for file in files))  # before the first is written
     rows = [_keep(folder, start, file) for file in files]
     manifest = {"unit": unit, "invocation_id": start, "files": rows}
     return folder.add_evidence(MANIFEST, (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode(), start)

@@ -88,14 +88,14 @@ class RunFolder:
 
     def write_text(self, name: str, text: str) -> Path:
         """Write a text file, redacted."""
-        self.learn(text)
+        self.learn_secrets(text)
         return self._write(name, redact(text, self.secrets).encode("utf-8", "replace"))
 
     def add_evidence(self, name: str, content: bytes, start: str = "") -> Path:
         """Keep evidence under `evidence/`, that of one start in a folder of its own; what is text is redacted."""
         with suppress(UnicodeDecodeError):
             text = content.decode("utf-8")
-            self.learn(text)
+            self.learn_secrets(text)
             content = redact(text, self.secrets).encode()
         return self._write("/".join(filter(None, (EVIDENCE_DIR, safe_name(start), safe_name(name)))), content)
 
@@ -132,7 +132,7 @@ class RunFolder:
             text = text.replace(*replace)
         return self._write(NOTEBOOK_FILE, text.encode("utf-8", "replace") + b"\n")
 
-    def learn(self, *texts: str) -> None:
+    def learn_secrets(self, *texts: str) -> None:
         """Make known as secret what texts themselves say is one (a unit's environment, a key given by a flag)."""
         self.add_secrets(secret for text in texts for secret in named_secrets(text))
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from opslib.domain.states import State, Value
 from opslib.errors import UnknownName
 
+DEFAULT_SCENARIO = "sampler-oom"  # the story
 _COMMON = "figures"  # figures.toml: the story's figures, which every scenario starts from
 
 

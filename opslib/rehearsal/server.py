@@ -20,10 +20,9 @@ from opslib.rehearsal.daemon import (
     stop_signals,
     until_stopped,
 )
-from opslib.rehearsal.scenarios import Scenario, load_scenario
+from opslib.rehearsal.scenarios import DEFAULT_SCENARIO, Scenario, load_scenario
 from opslib.rehearsal.standing import Standing, standing_host
 
-DEFAULT_SCENARIO = "sampler-oom"
 _READY_TIMEOUT_S = 20.0
 
 

@@ -22,7 +22,7 @@ class MemoryHolder(Value):
     name: str
     memory_used_bytes: int | None
     user: str = ""
-    unit: str = ""
+    unit: str = ""  # with its suffix, as ps says it
     age_s: int | None = None
 
     @property
