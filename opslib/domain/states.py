@@ -16,7 +16,7 @@ class State(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """The process exit code that says the same, as monitoring plugins do: ok 0, warning 1, critical 2, unknown 3."""
+        """The exit code that says the same, as monitoring plugins do: ok 0, warning 1, critical 2, unknown 3."""
         return _EXIT_CODES[self]
 
 

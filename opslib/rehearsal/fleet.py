@@ -24,7 +24,6 @@ from opslib.rehearsal.daemon import (
 )
 from opslib.rehearsal.scenarios import Scenario, load_scenario
 from opslib.rehearsal.server import PracticeHost
-from opslib.rehearsal.standing import Standing, standing_host
 
 LABEL = "practice"  # every host of the fleet has it
 MOST_HOSTS = 100
@@ -108,6 +107,8 @@ def _root(base: Path, number: int) -> Path:
 
 async def serve(base: Path, scenarios: Sequence[Scenario], time_factor: float) -> None:
     """Run the hosts until standard input ends or a signal asks them to stop."""
+    from opslib.rehearsal.standing import Standing, standing_host  # noqa: PLC0415 - asyncssh, for the daemon alone
+
     stop, table = stop_signals(), processes.ProcessTable()
     table.watch(asyncio.get_running_loop())
     checkpoint = base / "checkpoint"

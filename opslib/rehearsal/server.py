@@ -21,7 +21,6 @@ from opslib.rehearsal.daemon import (
     until_stopped,
 )
 from opslib.rehearsal.scenarios import DEFAULT_SCENARIO, Scenario, load_scenario
-from opslib.rehearsal.standing import Standing, standing_host
 
 _READY_TIMEOUT_S = 20.0
 
@@ -66,6 +65,8 @@ def start_rehearsal(
 
 async def serve(root: Path, scenario: Scenario, time_factor: float) -> None:
     """Run the host until standard input ends or a signal asks it to stop."""
+    from opslib.rehearsal.standing import Standing, standing_host  # noqa: PLC0415 - asyncssh, for the daemon alone
+
     stop, table = stop_signals(), processes.ProcessTable()
     table.watch(asyncio.get_running_loop())
     wanted = Standing(root, scenario, ALIAS, f"rehearsal-{os.getpid()}", time_factor=time_factor)

@@ -22,7 +22,7 @@ NOT_BROUGHT = {
         "plotly",
     },
     "opslib.app.headless": {"nbconvert", "pandas", "matplotlib", "plotly", "lark"},
-    ALL_VERBS: {"nbconvert", "pandas", "matplotlib", "plotly", "IPython", "prefect"},
+    ALL_VERBS: {"nbconvert", "pandas", "matplotlib", "plotly", "IPython", "prefect", "asyncssh"},
 }
 
 
