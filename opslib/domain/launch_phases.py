@@ -18,19 +18,20 @@ _BAR = re.compile(r"\b(?P<percent>\d{1,3})%[^\r]{0,600}?(?P<n>\d+)/(?P<total>\d+
 
 @cache
 def shim_table() -> dict[str, Any]:
-    """The phases up to serving as the notify shim reads them: titles with their patterns, and the pattern of a bar."""
+    """The phases up to serving as the notify shim reads them: title, what begins it, what shows it; and the bar."""
     text = resources.files("opslib.domain.data").joinpath("launch_phases.toml").read_text("utf-8")
     lines = phase_patterns()
     rows = [
         {
             "title": row["title"],
-            "patterns": [*row.get("begins", ()), *(line for name in row.get("from", ()) for line in lines[name])],
+            "begins": list(row.get("begins", ())),
+            "patterns": [line for name in row.get("from", ()) for line in lines[name]],
         }
         for row in tomllib.loads(text)["phase"]
     ]
     order = [row["title"] for row in rows].index(launch_phase(SERVING).title)
     first = launch_phase(IMPORTING).order  # the guard is done before the shim runs
-    return {"bar": _BAR.pattern, "phases": [row for row in rows[first : order + 1] if row["patterns"]]}
+    return {"bar": _BAR.pattern, "phases": [row for row in rows[first : order + 1] if row["begins"] or row["patterns"]]}
 
 
 class PhaseSpan(Value):

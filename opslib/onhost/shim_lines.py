@@ -16,7 +16,11 @@ class Phases:
     """Which phase the engine's lines show, how far it is, and whether a line is news."""
 
     def __init__(self, table: Dict[str, Any]) -> None:
-        self._rows = [(row["title"], [re.compile(pattern) for pattern in row["patterns"]]) for row in table["phases"]]
+        self._titles = [row["title"] for row in table["phases"]]
+        self._begins, self._shows = (
+            [[re.compile(pattern) for pattern in row[name]] for row in table["phases"]]
+            for name in ("begins", "patterns")
+        )
         self._bar = re.compile(table["bar"])
         self._at = -1
         self._progress = ""
@@ -32,17 +36,24 @@ class Phases:
             if len(self._seen) < _MOST_LINES:
                 self._seen.add(known)
         text = _PREFIX.sub("", line)
-        at = next((at for at, row in enumerate(self._rows) if any(pattern.search(text) for pattern in row[1])), -1)
+        at = self._phase_of(text)
         if at > self._at:
             self._at, self._progress = at, ""
         bar = self._bar.search(text) if at == self._at else None
         if bar:
             self._progress = " %s/%s" % (bar.group("n"), bar.group("total"))
 
+    def _phase_of(self, text: str) -> int:
+        """Which phase a line shows, -1 for none; what ends one phase begins the next, so `begins` comes first."""
+        now = max(0, self._at)
+        own = (at for at, row in enumerate(self._begins) if at >= now and any(one.search(text) for one in row))
+        shown = (at for at, row in enumerate(self._shows) if any(one.search(text) for one in row))
+        return next(own, next(shown, -1))
+
     @property
     def words(self) -> str:
         """As in "loading weights 34/125"."""
-        return "starting" if self._at < 0 else self._rows[self._at][0] + self._progress
+        return "starting" if self._at < 0 else self._titles[self._at] + self._progress
 
 
 class Pump(threading.Thread):

@@ -1,5 +1,6 @@
 """The notify shim: what it tells systemd, what it hands on, and with which status it ends."""
 
+import json
 import os
 import re
 import shutil
@@ -17,12 +18,14 @@ import pytest
 
 from opslib.domain.engine_log import parse_log_line
 from opslib.domain.facts.journal import parse_journal_entry
-from opslib.domain.launch_phases import PhaseTrack, launch_phases, shim_table
+from opslib.domain.launch_phases import PhaseTrack, launch_phase, launch_phases, shim_table
 from opslib.onhost.notify_shim import FAILED
 from opslib.onhost.shim_lines import Phases
 from opslib.workflow.shim import shim_text
 
 JOURNAL = Path(__file__).parents[1] / "cases/launch/real-vllm-0.32.jsonl"
+CASES = Path(__file__).parents[1] / "cases"
+LABELLED = [path for path in sorted((CASES / "launch").glob("*.truth.json")) if '.txt"' in path.read_text()]
 SERVER = """
 import http.server, json, os, sys, time
 print("(APIServer pid=1) INFO 11-29 10:00:00 [utils.py:1] non-default args: {}", flush=True)
@@ -269,6 +272,19 @@ def test_phases_are_those_of_the_tracker() -> None:
     serving = [title for title in tracked if titles.index(title) <= titles.index("serving")]
     assert told[-1] == "serving"
     assert [title for title in told if title != "starting"] == [title for title in serving if title != "importing"]
+
+
+@pytest.mark.parametrize("truth", LABELLED, ids=lambda path: path.name.removesuffix(".truth.json"))
+def test_phases_are_those_that_were_labelled(truth: Path) -> None:
+    """Over logs of other releases, executors and collectors the shim's phases begin where a reader sees them."""
+    labelled = json.loads(truth.read_text())
+    phases, told = Phases(shim_table()), []
+    for number, line in enumerate((CASES / labelled["journal"]).read_text().splitlines()):
+        phases.feed(line)
+        words = re.sub(r" \d+/\d+$", "", phases.words)
+        told += [(words, number)] if not told or told[-1][0] != words else []
+    wanted = [(launch_phase(row["phase"]).title, row["line"]) for row in labelled["phases"] if row["line"] >= 0]
+    assert [row for row in told if row[0] != "starting"] == [row for row in wanted if row[0] != "first answer given"]
 
 
 def test_a_line_that_was_said_before_is_no_news() -> None:
