@@ -87,12 +87,15 @@ def _per_group(row: dict[str, Any], tensor_parallel_size: int, one: str = "one_g
 def context(situation: Situation) -> Band:
     """CUDA context and NCCL: taken before the budget is measured."""
     ranks = situation.flags.tensor_parallel_size * situation.flags.pipeline_parallel_size
-    return _per_group(table()["context"], ranks, group=_pair(situation, ranks))
+    one = "one_gpu_ampere" if _is_ampere(situation) else "one_gpu"
+    return _per_group(table()["context"], ranks, one, _pair(situation, ranks))
 
 
 def _pair(situation: Situation, n_ranks: int) -> str:
-    """Two ranks of the Ampere and Ada generations hold less for each other than later ones."""
-    return "pair_ampere" if n_ranks == 2 and _is_ampere(situation) else ""
+    """Ranks of the Ampere and Ada generations hold less for each other than later ones."""
+    if not _is_ampere(situation):
+        return ""
+    return "pair_ampere" if n_ranks == 2 else "group_ampere"
 
 
 def _is_ampere(situation: Situation) -> bool:
@@ -141,7 +144,8 @@ def cuda_graphs(situation: Situation) -> Band:
         return exactly(situation.observed.graphs_gib)
     if situation.calibration.graphs_gib is not None:
         return exactly(situation.calibration.graphs_gib)
-    return _graphs(situation, "per_layer", "measured_per_layer")
+    is_dense = situation.model.is_known and situation.model.moe is None and not situation.model.n_state_layers
+    return _graphs(situation, "per_layer_dense" if is_dense else "per_layer", "measured_per_layer")
 
 
 def _graphs(situation: Situation, row: str, measured: str) -> Band:
@@ -168,7 +172,8 @@ def graphs_in_budget(situation: Situation) -> Band:
         return exactly(0.0)
     if (learnt := situation.calibration.graphs_gib) is not None:
         return exactly(learnt)
-    return _graphs(situation, "estimate_per_layer", "measured_estimate_per_layer")
+    row = "estimate_per_layer_consumed" if situation.version.expected >= _CONSUMED_SINCE else "estimate_per_layer"
+    return _graphs(situation, row, "measured_estimate_per_layer")
 
 
 def graphs_outside_budget(situation: Situation) -> Band:

@@ -115,3 +115,26 @@ def test_a_file_is_taken_to_hold_a_tied_copy_only_where_that_fits_clearly_better
     ]
     assert loaded[0] == pytest.approx(counted, rel=0.02)
     assert loaded[1] == pytest.approx(counted + 0.45 * copy, rel=0.02)
+
+
+@pytest.mark.parametrize("version", ["0.9.2", "0.11.0", "0.15.1", "0.19.0", "0.28.0", "0.32.0"])
+@pytest.mark.parametrize(("gpu", "total_gib"), [("NVIDIA L4", 22.03), ("NVIDIA GeForce RTX 4090", 23.52)])
+def test_an_everyday_launch_is_not_called_tight(version, gpu, total_gib):
+    """A 14B on two cards of 24 GB at the default share starts with every version."""
+    config = read_case("301-qwen3-14b-l40s-028.json")["config"]
+    total = int(total_gib * GIB)
+    line = "--tensor-parallel-size 2 --max-model-len 16384"
+    flags = parse_serve_arguments(line.split(), engine_version=version, gpu_total_bytes=total, gpu_name=gpu)
+    model = parse_model_config(config)
+    found = plan_memory(model, flags, weights=None, gpu_total_bytes=total, engine_version=version, gpu_name=gpu)
+    assert found.verdict == "fits"
+
+
+def test_blocks_that_are_fixed_bind_requests_in_newer_engines():
+    """--num-gpu-blocks-override 100 holds 1,600 tokens; one block is never given out."""
+    line = "--num-gpu-blocks-override 100 --max-model-len {}"
+    verdicts = [
+        plan(LLAMA, version, line.format(length)).verdict for version, length in (("0.32.0", 1584), ("0.32.0", 1600))
+    ]
+    assert verdicts == ["fits", "gpu-memory/kv-cache-below-max-model-len"]
+    assert plan(LLAMA, "0.15.1", line.format(8192)).verdict == "fits"
