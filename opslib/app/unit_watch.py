@@ -8,7 +8,7 @@ from opslib.app.binding import check_alias, open_bound_host
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.launch_history import read_durations
 from opslib.domain.host import Host
-from opslib.domain.launch_events import Aborted, event_document
+from opslib.domain.launch_events import Aborted, LaunchEvent, event_document
 from opslib.domain.launch_record import LaunchUpdate, WatchHead, replay_watch
 from opslib.domain.launch_status import FINAL, LaunchState
 from opslib.domain.launch_story import LaunchStory
@@ -42,14 +42,7 @@ def watch_unit(
     check_alias(host)
     opened = open_bound_host(host)
     _refuse_unknown(opened, unit)
-    file = WatchFile(events) if events else None
-    tracked: list[WatchHead] = []
-
-    def begin(head: WatchHead) -> None:
-        tracked.append(head)
-        if file:
-            file.append(head.model_dump(mode="json", exclude_defaults=True) | {"event": "begin"})
-
+    kept = _KeptEvents(events, on_problem)
     updates = watch_launch(
         opened,
         unit,
@@ -59,26 +52,44 @@ def watch_unit(
         has_gpus=has_gpus,
         ends_at=_ON_AND_ON if goes_on else _UNTIL_READY,
         earlier=read_durations(default_runs_dir(), host, unit),
-        on_begin=begin,
+        on_begin=kept.begin,
     )
-    told = ""
     try:
         for update in updates:
-            if file:
-                file.append(event_document(update.event))
-                if file.problem != told:
-                    told = file.problem
-                    on_problem(told or "the event file can be written again, nothing is missing from it")
+            kept.take(update.event)
             yield update
     except (GeneratorExit, KeyboardInterrupt):
-        if file:
-            file.append(event_document(Aborted(at=datetime.now(UTC))))
+        kept.take(Aborted(at=datetime.now(UTC)))
         raise
     finally:
         updates.close()  # type: ignore[attr-defined]
-        if file:
-            file.flush()
+        kept.close()
         opened.close()
+
+
+class _KeptEvents:
+    """The event file of a watch, where one is wanted; `on_problem` hears when it can't be written, and can be again."""
+
+    def __init__(self, path: Path | None, on_problem: Callable[[str], None]) -> None:
+        self._file = WatchFile(path) if path else None
+        self._on_problem = on_problem
+        self._told = ""
+
+    def begin(self, head: WatchHead) -> None:
+        if self._file:
+            self._file.append(head.model_dump(mode="json", exclude_defaults=True) | {"event": "begin"})
+
+    def take(self, event: LaunchEvent) -> None:
+        if self._file is None:
+            return
+        self._file.append(event_document(event))
+        if self._file.problem != self._told:
+            self._told = self._file.problem
+            self._on_problem(self._told or "the event file can be written again, nothing is missing from it")
+
+    def close(self) -> None:
+        if self._file:
+            self._file.flush()
 
 
 def _refuse_unknown(host: Host, unit: str) -> None:

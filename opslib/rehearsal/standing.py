@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opslib.domain.host import HostSettings
 from opslib.rehearsal import processes
-from opslib.rehearsal.control import ControlServer, socket_place
+from opslib.rehearsal.control import Command, ControlServer, socket_place
 from opslib.rehearsal.faults import Faults, boot_lines, fault_commands
 from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.journalctl import journalctl
@@ -72,16 +72,9 @@ async def standing_host(wanted: Standing, table: processes.ProcessTable) -> Asyn
     }
     sessions = SessionSettings(root / "home/ops", environment, layout.loopback, table)
     with socket_place(root) as place:
-        control = ControlServer(
-            place,
-            {
-                "systemctl": lambda argv, terminal: systemctl(manager, argv, terminal),
-                "journalctl": lambda argv, terminal: journalctl(journal, argv, terminal),
-                "systemd-analyze": systemd_analyze,
-                **fault_commands(journal, sessions.links, clock),
-                **Power(manager, sessions.links, environment, wanted.mark, scenario).commands(),
-            },
-        )
+        power = Power(manager, sessions.links, environment, wanted.mark, scenario)
+        drills = {**fault_commands(journal, sessions.links, clock), **power.commands()}
+        control = ControlServer(place, {**_programs(manager, journal), **drills})
         await control.start()
         (root / "run/control").write_text(str(control.path))
         acceptor = await start_ssh_server(sessions, layout.host_key, layout.authorized_keys)
@@ -98,3 +91,12 @@ async def standing_host(wanted: Standing, table: processes.ProcessTable) -> Asyn
             manager.power_off()  # none is started again while other hosts end
             processes.kill(processes.members_below(wanted.mark), signal.SIGKILL)
             journal.close()
+
+
+def _programs(manager: Manager, journal: JournalStore) -> dict[str, Command]:
+    """What the host's own programs send to the daemon."""
+    return {
+        "systemctl": lambda argv, terminal: systemctl(manager, argv, terminal),
+        "journalctl": lambda argv, terminal: journalctl(journal, argv, terminal),
+        "systemd-analyze": systemd_analyze,
+    }

@@ -10,11 +10,17 @@ from opslib.rehearsal.unit_syntax import ExecCommand
 
 def unit_properties(manager: Manager, service: Service, *, timestamp_style: str = "pretty") -> list[tuple[str, str]]:
     """Property names and values in systemctl's order; commands appear once each, empty values are kept."""
-    config = service.config
-    is_loaded = config.load_state == "loaded"
-    if config.load_state == "not-found" and service.state is ServiceState.DEAD:
+    if service.config.load_state == "not-found" and service.state is ServiceState.DEAD:
         return _not_found(service.name)
-    status = service.main_status
+    return [
+        *_of_the_service(service, timestamp_style),
+        *_of_its_processes(service),
+        *_of_the_unit(manager, service, timestamp_style),
+    ]
+
+
+def _of_the_service(service: Service, timestamp_style: str) -> list[tuple[str, str]]:
+    config, status = service.config, service.main_status
     rows: list[tuple[str, str]] = [
         ("Type", config.type),
         ("ExitType", "main"),
@@ -39,8 +45,13 @@ def unit_properties(manager: Manager, service: Service, *, timestamp_style: str 
         for command in commands:
             run = service.children.command_status.get(command, ExecStatus())
             rows.append((setting, _command(command, run, timestamp_style)))
+    return rows
+
+
+def _of_its_processes(service: Service) -> list[tuple[str, str]]:
+    config = service.config
     group = f"/system.slice/{service.name}" if service.active_state in {"active", "activating", "deactivating"} else ""
-    rows += [
+    return [
         ("Slice", "system.slice"),
         ("ControlGroup", group),
         ("MemoryCurrent", "[not set]"),
@@ -54,6 +65,12 @@ def unit_properties(manager: Manager, service: Service, *, timestamp_style: str 
         ("KillMode", config.kill_mode),
         ("KillSignal", str(config.kill_signal)),
         ("SendSIGKILL", _flag(config.send_sigkill)),
+    ]
+
+
+def _of_the_unit(manager: Manager, service: Service, timestamp_style: str) -> list[tuple[str, str]]:
+    config = service.config
+    rows = [
         ("Id", service.name),
         ("Names", service.name),
         ("Description", config.description),
@@ -69,7 +86,7 @@ def unit_properties(manager: Manager, service: Service, *, timestamp_style: str 
     for name in ("StateChange", "InactiveExit", "ActiveEnter", "ActiveExit", "InactiveEnter"):
         rows += _moment(name, *service.timestamps.get(name, (0.0, 0)), timestamp_style)
     rows += [
-        ("CanStart", _flag(is_loaded)),
+        ("CanStart", _flag(config.load_state == "loaded")),
         ("CanStop", "yes"),
         ("CanReload", "no"),
         ("NeedDaemonReload", _flag(manager.needs_daemon_reload(service))),
