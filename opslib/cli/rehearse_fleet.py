@@ -12,9 +12,10 @@ from typing import Any
 from opslib.app.catalogue import default_runs_dir
 from opslib.app.rollout_planning import plan_rollout
 from opslib.app.signals import signals_to
-from opslib.cli.rollout import carry_out, tell_plan
+from opslib.cli.rollout import carry_out
 from opslib.cli.rollout_options import care_of
 from opslib.cli.rollout_screen import RolloutScreen
+from opslib.cli.rollout_told import tell_plan
 from opslib.cli.showing import show
 from opslib.errors import BadParameter
 from opslib.rehearsal.fleet import LABEL, RehearsalFleet, start_fleet

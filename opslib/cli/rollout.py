@@ -1,10 +1,6 @@
 """`opslib rollout`: a runbook over many hosts, a canary first."""
 
-import json
 import sys
-import textwrap
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,10 +8,9 @@ import click
 
 from opslib.app.catalogue import default_runs_dir, find_runbook
 from opslib.app.given import read_given
-from opslib.app.rollout import RolloutEnd, resume_rollout, run_rollout, undo_rollout
-from opslib.app.rollout_dry import DryHost, dry_rollout
+from opslib.app.rollout import resume_rollout, run_rollout, undo_rollout
+from opslib.app.rollout_dry import dry_rollout
 from opslib.app.rollout_planning import needs_consent, plan_rollout, with_consent
-from opslib.app.rollout_record import how_to_go_on
 from opslib.cli.options import (
     file_option,
     given_names,
@@ -26,18 +21,13 @@ from opslib.cli.options import (
 )
 from opslib.cli.rollout_options import care_of, care_options
 from opslib.cli.rollout_screen import RolloutScreen
+from opslib.cli.rollout_told import tell_dry_run, tell_end, tell_plan
 from opslib.cli.showing import show
-from opslib.cli.story import badge_text, plain_table
-from opslib.domain.rollout import RolloutPlan, wave_words, waves
-from opslib.domain.states import State, worst
+from opslib.domain.rollout import RolloutPlan
 from opslib.errors import BadParameter, ConsentMissing, OpslibError
 from opslib.records.alive import is_alive
-from opslib.records.folder import HTML_FILE
 from opslib.records.rollout import Asked, RolloutFolder
 
-_DRY = "dry run, nothing was changed: "
-_MOST_NAMED = 3  # records of hosts that did not pass
-_NARROWEST = 40  # columns for what a dry run said
 _WITH_ALL = ("is_yes", "runs_dir", "as_json")  # what goes with --ask, --resume and --undo as well
 
 
@@ -100,9 +90,10 @@ def rollout_command(
         return tell_end(screen, end, as_json=as_json)
     asked = [name for word in (*hosts, *more_hosts) for name in word.split(",") if name]
     plan = _plan(runbook, asked, files, words, care)
-    if dry_run:
-        return _dry_run(screen, plan, place, as_json=as_json)
     tell_plan(screen, plan)
+    if dry_run:
+        found = dry_rollout(plan, place, tell=lambda text: screen.say(f"  {text}", "dim"))
+        return tell_dry_run(screen, plan, found, as_json=as_json)
     if needs_consent(plan):
         _agree(f"Roll {plan.runbook} out over {len(plan.hosts)} hosts?", plan, is_yes=is_yes)
         plan = with_consent(plan)
@@ -122,105 +113,11 @@ def carry_out(
     return tell_end(screen, end, as_json=as_json, can_go_on=can_go_on)
 
 
-def tell_plan(screen: RolloutScreen, plan: RolloutPlan) -> None:
-    """The waves, and how carefully."""
-    screen.say(f"{plan.runbook} over {len(plan.hosts)} hosts, {plan.unit}", "bold")
-    groups = waves(plan)
-    for number, group in enumerate(groups):
-        if group:
-            screen.say(f"  {wave_words(number, len(groups)):<12}  {', '.join(group)}")
-    pause = f"a pause of {plan.pause_s} s between waves, " if plan.pause_s else ""
-    serving = f"at least {plan.min_serving} units serve, " if plan.min_serving else ""
-    screen.say(f"  {pause}{serving}{plan.max_failures} failures allowed, {plan.workers} runs at once", "dim")
-
-
-def tell_end(screen: RolloutScreen, end: RolloutEnd, *, as_json: bool, can_go_on: bool = True) -> int:
-    """The outcome and how to go on, as lines or as one JSON document; returns the exit code."""
-    code = end.outcome.state.exit_code
-    commands = how_to_go_on(end.folder, end.state) if can_go_on else {}
-    if as_json:
-        show(json.dumps(_document(end, commands), ensure_ascii=False))
-        return code
-    page = end.folder / HTML_FILE
-    screen.say()
-    screen.say(f"{badge_text(end.outcome.state.value)}  {end.outcome.reason}", "bold")
-    screen.say(f"record  {end.folder}")
-    if page.is_file():
-        screen.say(f"read    {page.as_uri()}")
-    _tell_why(screen, [progress.record for progress in end.state.failures])
-    for what, command in commands.items():
-        screen.say(f"{what:<6}  {command}")
-    return code
-
-
-def _tell_why(screen: RolloutScreen, records: list[str]) -> None:
-    """How to read what the runs of the hosts that did not pass say; of many, the first."""
-    for record in [record for record in records if record][:_MOST_NAMED]:
-        screen.say(f"why     opslib runs show {record}")
-
-
-def _document(end: RolloutEnd, commands: dict[str, str]) -> dict[str, Any]:
-    state = end.state
-    begun, ended = state.plan.begun_at, state.ended_at or state.plan.begun_at
-    fields = {"host", "wave", "step", "state", "text", "record", "records"}
-    return {
-        "rollout": str(end.folder),
-        "runbook": state.plan.runbook,
-        "outcome": end.outcome.model_dump(mode="json"),
-        "hosts": [progress.model_dump(mode="json", include=fields) for progress in state.hosts],
-        "untouched": list(state.untouched),
-        "next": commands,
-        "begun_at": begun.isoformat(),
-        "duration_s": round((ended - begun).total_seconds(), 3),
-        "exit_code": end.outcome.state.exit_code,
-    }
-
-
 def _plan(runbook: str, asked: list[str], files: tuple[Path, ...], words: tuple[str, ...], care: Any) -> RolloutPlan:
     if not runbook:
         raise BadParameter("which runbook? opslib rollout deploy --hosts LABEL", hint="see opslib rollout --help")
     name, _ = find_runbook(runbook)
     return plan_rollout(name, asked, read_given(name, files, words), care_of(care))
-
-
-def _dry_run(screen: RolloutScreen, plan: RolloutPlan, runs_dir: Path, *, as_json: bool) -> int:
-    tell_plan(screen, plan)
-    found = dry_rollout(plan, runs_dir, tell=lambda text: screen.say(f"  {text}", "dim"))
-    state = worst(host.state for host in found)
-    if as_json:
-        groups = [list(group) for group in waves(plan)]
-        document = {"runbook": plan.runbook, "waves": groups, "hosts": [_dry_facts(host) for host in found]}
-        show(json.dumps({**document, "is_dry_run": True, "exit_code": state.exit_code}, ensure_ascii=False))
-        return state.exit_code
-    rows = [[host.host, host.stands, badge_text(host.state.value), host.text] for host in found]
-    screen.say()
-    for line in _dry_lines(rows, screen.console.width if screen.console.is_terminal else None):
-        screen.say(line)
-    counts = Counter(host.state for host in found)
-    said = ", ".join(f"{counts[each]} {each}" for each in sorted(counts, key=lambda each: each.exit_code, reverse=True))
-    screen.say()
-    n_hosts = "1 host" if len(found) == 1 else f"{len(found)} hosts"
-    screen.say(f"{badge_text(state.value)}  dry run on {n_hosts}: {said}; nothing was changed", "bold")
-    _tell_why(screen, [host.record for host in found if host.state is not State.OK])
-    return state.exit_code
-
-
-def _dry_lines(rows: list[list[str]], width: int | None) -> Iterator[str]:
-    """The table; on a terminal what a run would do goes on below itself, or below its host where that is too narrow."""
-    head = plain_table(("host", "its unit now", "dry run"), [row[:3] for row in rows])
-    indent = max(map(len, head)) + 2
-    for line, words in zip(head, ["what its run would do", *(row[3].removeprefix(_DRY) for row in rows)], strict=True):
-        if width is None:
-            yield f"{line:<{indent}}{words}"
-        elif width - indent >= _NARROWEST:
-            yield from textwrap.wrap(words, width, initial_indent=f"{line:<{indent}}", subsequent_indent=" " * indent)
-        else:
-            yield line
-            yield from textwrap.wrap(words, width, initial_indent="    ", subsequent_indent="    ")
-
-
-def _dry_facts(host: DryHost) -> dict[str, Any]:
-    return {"host": host.host, "stands": host.stands, "state": host.state, "text": host.text, "record": host.record}
 
 
 def _ask(folder: RolloutFolder, ask: Asked) -> int:
