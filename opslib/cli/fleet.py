@@ -17,7 +17,10 @@ def fleet_command() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address that it listens on.")
 @click.option("--port", default=4200, show_default=True, type=click.IntRange(1, 65535), help="Its port.")
 def server_subcommand(host: str, port: int) -> None:
-    """Start Prefect's embedded server (SQLite), with its screen on the same port; Ctrl-C ends it."""
+    """Start Prefect's embedded server (SQLite), with its screen on the same port; Ctrl-C ends it.
+
+    Exit code 4: Prefect is not installed; else Prefect's own.
+    """
     site.prepare()
     site.become(site.server_command(host, port))
 
@@ -32,7 +35,10 @@ def server_subcommand(host: str, port: int) -> None:
     help="Flow runs at once: one per host at work, and one per fleet that waits for its hosts.",
 )
 def worker_subcommand(name: str, limit: int) -> None:
-    """Tell the server of the kit's flows, and work for it: that of PREFECT_API_URL, else the one on this machine."""
+    """Tell the server of the kit's flows, and work for it: that of PREFECT_API_URL, else the one on this machine.
+
+    Exit code 3: no server answers; 4: Prefect is not installed, or the server refuses; else Prefect's own.
+    """
     site.prepare()
     site.register()
     site.become(site.worker_command(name, limit))

@@ -8,11 +8,12 @@ import subprocess
 import sys
 from contextlib import nullcontext
 
+import click
 import pytest
 
 from opslib import __version__
 from opslib.cli import acting, main
-from opslib.cli.main import VERBS, call
+from opslib.cli.main import VERBS, call, opslib
 from opslib.errors import CouldNotFindOut, HostKeyRefused
 from opslib.records.operator import login_name
 from tests.fakes import FakeHost
@@ -34,6 +35,23 @@ def test_each_verb_has_help(verb, capsys):
     """Each verb in the table is there and says what it does, in the table's words or more."""
     assert call([verb, "--help"]) == 0
     assert f"opslib {verb}" in capsys.readouterr().out
+
+
+def commands(command, context):
+    """Every command that does something by itself, with what its help says."""
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield context.command_path, command.get_help(context)
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        inner = command.get_command(context, name)
+        if not inner.hidden:
+            yield from commands(inner, click.Context(inner, info_name=name, parent=context))
+
+
+def test_each_help_names_its_exit_codes():
+    """Whoever writes a script learns from --help what an exit code means there."""
+    found = dict(commands(opslib, click.Context(opslib, info_name="opslib")))
+    assert len(found) > len(VERBS)
+    assert [path for path, told in found.items() if "exit code" not in " ".join(told.lower().split())] == []
 
 
 def test_version(capsys):
