@@ -15,7 +15,8 @@ __all__ = ["Band", "ObservedFigures", "Situation", "WeightBytes", "table"]
 _ROUNDING = 0.011  # journals print two digits of a GiB
 _GRAPHS_BUDGETED_SINCE = (0, 20, 0)
 _CONSUMED_SINCE = (0, 27, 0)  # mem_utils.py `total_consumed`: what free memory lost, kernels and pinned pieces too
-_AMPERE = ("A100", "A800", "A40", "A10", "A30", "A5000", "A6000", "3090", "3080", "L4", "4090", "4080")  # and Ada
+# Ampere, Ada and Turing
+_AMPERE = ("A100", "A800", "A40", "A10", "A30", "A5000", "A6000", "3090", "4090", "RTX 30", "RTX 40", "L4", "ADA", "T4")
 _ALL_SIZES = 51  # capture sizes up to 512
 
 
