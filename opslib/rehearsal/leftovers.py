@@ -14,12 +14,17 @@ _OWNER = ".owner"
 def hold(directory: Path) -> int:
     """Mark a temporary directory as this process's own, until the descriptor that is returned is closed.
 
-    The mark is a locked file: the kernel frees it with the process, however that ends.
+    The mark is a locked file: the kernel frees it with the process, however that ends. Where the file system knows no
+    locks there is none, and the directory is never swept.
     """
     unlocked = directory / f"{_OWNER}.new"
     descriptor = os.open(unlocked, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    unlocked.rename(directory / _OWNER)  # who sees the mark sees it locked
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        unlocked.unlink(missing_ok=True)
+    else:
+        unlocked.rename(directory / _OWNER)  # who sees the mark sees it locked
     return descriptor
 
 

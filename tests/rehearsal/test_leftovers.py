@@ -42,6 +42,20 @@ def test_only_a_dead_owners_directory_is_swept(tmp_path):
     assert other.exists()
 
 
+def test_a_file_system_without_locks_keeps_its_directories(tmp_path, monkeypatch):
+    """Where nothing can be locked nothing is marked: a start goes on, and nothing is swept."""
+    directory = made(tmp_path, "opslib-a")
+
+    def refuse(*_):
+        raise OSError(37, "No locks available")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fcntl.flock", refuse)
+        os.close(hold(directory))
+    assert sweep(tmp_path) == ()
+    assert [path.name for path in directory.iterdir()] == ["run"]
+
+
 def test_a_killed_daemons_root_is_swept_by_the_next(tmp_path, monkeypatch):
     """A practice host killed by SIGKILL leaves its root alone behind, and the next one to start removes it."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
