@@ -11,6 +11,8 @@ MAX_CACHE_HIT_SHARE = 0.01  # every prompt is new: a hit means that figures are 
 MAX_CLIENT_CPU_SHARE, MAX_LOOP_LAG_MS = 0.60, 5.0  # beyond these a level's figures are marked
 COARSE_CPU_SHARE, COARSE_LOOP_LAG_MS = 0.90, 50.0  # beyond these the client, not the server, was measured
 KNEE_GAIN = 1.05
+MIN_LENGTH_SHARE = 0.95  # of the tokens asked for; below it an answer was ended early
+MAX_QUOTED = 100  # characters of an error in a summary; the evidence has it whole
 
 
 def judge_benchmark(
@@ -24,6 +26,9 @@ def judge_benchmark(
     slo: Slo | None = None,
     n_repeats: int = 1,
     has_shared_prefixes: bool = False,
+    n_asked_tokens: int | None = None,
+    refused_fields: Sequence[str] = (),
+    is_chat_only: bool = False,
 ) -> BenchmarkReport:
     """Says whether the service answered as it should, and which levels are results.
 
@@ -33,7 +38,8 @@ def judge_benchmark(
     A client that was short of CPU or woke late (over 60 % of a core, or a loop lag p99 over 5 ms) marks its *level*
     as not valid and leaves the state alone: it can make a service look slower, never faster, and on a shared machine
     it comes and goes with the neighbours, so a deploy must not fail by it. Only where more than half of the levels
-    are past bounds at which the client itself was measured (90 % of a core, 50 ms) is that a warning.
+    are past bounds at which the client itself was measured (90 % of a core, 50 ms) is that a warning. That answers are
+    shorter than the `n_asked_tokens`, or that the service refused fields of a request, is told and is no fault of it.
     """
     ordered = tuple(sorted(levels, key=_rank))
     if not ordered:
@@ -45,6 +51,7 @@ def judge_benchmark(
         _check_errors(ordered),
         _check_tokens(ordered),
         _check_cache(() if has_shared_prefixes else ordered),
+        _check_answers(ordered, n_asked_tokens, refused_fields, is_chat_only=is_chat_only),
         _check_levels(ordered, n_planned),
         _check_client(ordered),
     )
@@ -103,9 +110,17 @@ def _check_errors(levels: Sequence[BenchmarkLevel]) -> CheckResult:
         return CheckResult(
             name="errors", state=State.OK, summary=f"{n_errors} of {n_requests} requests failed", evidence=evidence
         )
-    summary = f"{n_errors} of {n_requests} requests failed; no result at {_names(failing)}"
+    summary = f"{n_errors} of {n_requests} requests failed ({_most(failing)}); no result at {_names(failing)}"
     state = State.CRITICAL if levels[0] in failing else State.WARNING
     return CheckResult(name="errors", state=state, summary=summary, evidence=evidence)
+
+
+def _most(levels: Sequence[BenchmarkLevel]) -> str:
+    """The class of most failures, with what was said of the first."""
+    kinds = sorted({kind for level in levels for kind in level.errors})
+    kind = max(kinds, key=lambda each: sum(level.errors.get(each, 0) for level in levels))
+    message = next((level.error_messages[kind] for level in levels if level.error_messages.get(kind)), "")
+    return f"{kind}: {message[:MAX_QUOTED]}" if message else kind
 
 
 def _error_line(level: BenchmarkLevel, kind: str, count: int) -> str:
@@ -120,6 +135,24 @@ def _check_tokens(levels: Sequence[BenchmarkLevel]) -> CheckResult:
     total = sum(level.total_output_tokens for level in levels)
     unit = "tokens" if all(level.counted_in == "tokens" for level in levels) else "chunks (the server counts no tokens)"
     return CheckResult(name="tokens", state=State.OK, summary=f"{total:,} {unit} received")
+
+
+def _check_answers(
+    levels: Sequence[BenchmarkLevel], n_asked: int | None, refused_fields: Sequence[str], *, is_chat_only: bool
+) -> CheckResult:
+    """Whether answers are as long as asked for: shorter ones make other figures than a run of full ones."""
+    counted = [level for level in levels if level.counted_in == "tokens" and level.n_requests > level.n_errors]
+    n_good = sum(level.n_requests - level.n_errors for level in counted)
+    mean = sum(level.total_output_tokens for level in counted) / n_good if n_good else None
+    told = []
+    if n_asked and mean is not None and mean < MIN_LENGTH_SHARE * n_asked:
+        told.append(f"answers have {mean:.3g} of {n_asked} tokens in the mean: the service ends them itself")
+    if refused_fields:
+        told.append(f"the service refuses {', '.join(refused_fields)}: asked without")
+    if is_chat_only:
+        told.append("the service has no /v1/completions: chats are asked for")
+    summary = "; ".join(told) or "answers are as long as asked for"
+    return CheckResult(name="answers", state=State.OK, summary=summary, evidence=tuple(told))
 
 
 def _check_cache(levels: Sequence[BenchmarkLevel]) -> CheckResult:

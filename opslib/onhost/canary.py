@@ -18,7 +18,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from opslib.onhost.completions import error_message
+from opslib.onhost.errorwords import error_message
 from opslib.onhost.loadlevel import Load
 from opslib.onhost.model_files import describe_model
 

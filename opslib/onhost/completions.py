@@ -3,6 +3,7 @@
 import json
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from opslib.onhost.errorwords import error_message, is_page, json_object
 from opslib.onhost.sse import EventSplitter
 
 # Short words that common vocabularies hold as one token each; how many tokens they really are, usage tells.
@@ -63,7 +64,9 @@ WORDS = (
     "service",
     "friend",
 )
-_DELTAS = ("content", "reasoning", "reasoning_content", "tool_calls", "text")
+_DELTAS = ("content", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal", "text")
+_WHOLE = "the answer came whole, not as a stream: it has no time to the first token"
+_CUT = "the server closed the connection before the answer's end"
 
 
 class Completion(NamedTuple):
@@ -82,9 +85,11 @@ def body_of(
 ) -> bytes:
     """The JSON body; `ignore_eos` fixes the length where the server knows it, `include_usage` asks for true counts.
 
-    `prompt` is text, or a chat's messages; `without` names fields that this server refuses.
+    `prompt` is text, or a chat's messages; `without` names fields that this server refuses. `max_tokens` is then asked
+    for under its other name, max_completion_tokens.
     """
-    body: Dict[str, Any] = {"model": model, "max_tokens": n_tokens, "temperature": 0, "stream": stream}
+    length = "max_completion_tokens" if "max_tokens" in without else "max_tokens"
+    body: Dict[str, Any] = {"model": model, length: n_tokens, "temperature": 0, "stream": stream}
     if stream:
         body["ignore_eos"] = True
         body["stream_options"] = {"include_usage": True}
@@ -95,53 +100,105 @@ def body_of(
     return json.dumps({name: value for name, value in body.items() if name not in without}).encode()
 
 
-def read_completion(pieces: Sequence[Tuple[float, bytes]], *, keep_text: bool = False) -> Completion:
+def read_completion(
+    pieces: Sequence[Tuple[float, bytes]], *, keep_text: bool = False, needs_end: bool = False
+) -> Completion:
     """Reads a streamed answer from its stamped bytes.
 
     The first token is the first chunk with non-empty content, reasoning, text or tool call, never the role chunk.
-    Where no chunk has any text but usage counts tokens, chunks with a choice count instead.
+    Where no chunk has any text but usage counts tokens, chunks with a choice count instead. With `needs_end` (the
+    connection's close was the only other sign) a stream without [DONE], finish_reason or usage was cut.
     """
+    stream = _Stream(keep_text)
     try:
-        return _read(pieces, keep_text)
-    except (AttributeError, TypeError, LookupError, RecursionError) as error:  # JSON of another shape
-        return _failed("malformed", str(error).encode())
+        error = stream.read(pieces)
+    except (AttributeError, TypeError, LookupError, RecursionError) as failure:  # JSON of another shape
+        error = ("malformed", error_message(str(failure).encode()))
+    if error is None and needs_end and not stream.has_ended:
+        error = ("cut", _CUT)
+    return Completion(None, (), None, None, "", error) if error is not None else stream.completion()
 
 
 def read_whole(body: bytes) -> Completion:
     """Reads an answer that was not streamed."""
     try:
-        value = _json_object(body) or {}
+        value = json_object(body) or {}
         text = "".join(text_of(choice) for choice in value["choices"][:1])
         return _completion([], [], value.get("usage") or {}, text)
     except (AttributeError, TypeError, LookupError, RecursionError):
-        return _failed("malformed", body)
+        return Completion(None, (), None, None, "", ("malformed", error_message(body)))
 
 
-def _read(pieces: Sequence[Tuple[float, bytes]], keep_text: bool) -> Completion:
-    stamps: List[float] = []
-    textless: List[float] = []
-    texts: List[str] = []
-    usage: Dict[str, Any] = {}
-    splitter = EventSplitter()
-    for at, piece in pieces:
-        for event in splitter.feed(piece):
-            if event == b"[DONE]":
-                continue
-            chunk = _json_object(event)
-            if chunk is None or chunk.get("error"):
-                return _failed("malformed" if chunk is None else "in_stream", event)
-            usage = chunk.get("usage") or usage
-            for choice in (chunk.get("choices") or [])[:1]:
-                text = text_of(choice)
-                if text:
-                    stamps.append(at)
-                elif "role" not in (choice.get("delta") or {}):
-                    textless.append(at)
-                if keep_text:
-                    texts.append(text)
-    if splitter.has_rest:
-        return _failed("malformed", b"the stream ended inside an event")
-    return _completion(stamps, textless, usage, "".join(texts))
+class _Stream:
+    """What the events of one answer come to."""
+
+    def __init__(self, keep_text: bool) -> None:
+        self.stamps: List[float] = []
+        self.textless: List[float] = []
+        self.texts: List[str] = []
+        self.usage: Dict[str, Any] = {}
+        self.has_ended = False
+        self.keep_text = keep_text
+
+    def read(self, pieces: Sequence[Tuple[float, bytes]]) -> Optional[Tuple[str, str]]:
+        """Takes all events; gives the class and message of what is wrong. An answer may end without an empty line."""
+        splitter = EventSplitter()
+        n_events = 0
+        for at, piece in pieces:
+            for event in splitter.feed(piece):
+                n_events += 1
+                error = self._take(at, event)
+                if error is not None:
+                    return error
+        rest = splitter.rest()
+        if rest is not None:
+            is_whole = rest == b"[DONE]" or json_object(rest) is not None
+            return self._take(pieces[-1][0], rest) if is_whole else ("malformed", "the stream ended inside an event")
+        if not n_events:
+            return _not_streamed(b"".join(piece for _, piece in pieces))
+        return ("malformed", error_message(splitter.stray)) if splitter.stray and not self.has_ended else None
+
+    def completion(self) -> Completion:
+        """The answer as it is now."""
+        return _completion(self.stamps, self.textless, self.usage, "".join(self.texts))
+
+    def _take(self, at: float, event: bytes) -> Optional[Tuple[str, str]]:
+        if event == b"[DONE]":
+            self.has_ended = True
+            return None
+        chunk = json_object(event)
+        if chunk is None:
+            return "malformed", error_message(event)
+        if _is_error(chunk):
+            return "in_stream", error_message(event)
+        usage = chunk.get("usage")
+        if usage and isinstance(usage, dict):
+            self.usage = usage
+            self.has_ended = self.has_ended or not chunk.get("choices")
+        for choice in (chunk.get("choices") or [])[:1]:
+            text = text_of(choice)
+            self.has_ended = self.has_ended or bool(choice.get("finish_reason"))
+            if text:
+                self.stamps.append(at)
+            elif "role" not in (choice.get("delta") or {}):
+                self.textless.append(at)
+            if self.keep_text:
+                self.texts.append(text)
+        return None
+
+
+def _is_error(chunk: Dict[str, Any]) -> bool:
+    """OpenAI's `error`, vLLM's older object of that name (ErrorResponse), or words where an answer should be."""
+    has_words = "choices" not in chunk and "usage" not in chunk and bool(chunk.get("message") or chunk.get("detail"))
+    return bool(chunk.get("error")) or chunk.get("object") == "error" or has_words
+
+
+def _not_streamed(body: bytes) -> Optional[Tuple[str, str]]:
+    """What an answer without any event is: None where it is nothing at all."""
+    value = json_object(body)
+    if value is not None:
+        return ("not_streamed", _WHOLE) if value.get("choices") else ("malformed", error_message(body))
+    return ("malformed", "no stream but %s" % error_message(body)) if is_page(body) else None
 
 
 def text_of(choice: Dict[str, Any]) -> str:
@@ -154,34 +211,15 @@ def text_of(choice: Dict[str, Any]) -> str:
     return ""
 
 
-def error_message(body: bytes) -> str:
-    """The server's own words in an error body, in at most 200 characters."""
-    value = _json_object(body) or {}
-    error = value.get("error", value)
-    message = error.get("message") if isinstance(error, dict) else error
-    return str(message or body.decode("utf-8", "replace")).strip()[:200]
-
-
 def _completion(stamps: List[float], textless: List[float], usage: Dict[str, Any], text: str) -> Completion:
+    """Counts of nothing beside a text are no counts: some servers send a usage that nobody has filled in."""
     n_prompt, n_tokens = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
     if not stamps and n_tokens:
         stamps = textless
     error = None if stamps else ("no_tokens", "the answer holds no token")
     first = stamps[0] if stamps else None
-    return Completion(first, tuple(stamps), n_prompt, n_tokens, text, error)
+    return Completion(first, tuple(stamps), n_prompt or None, n_tokens or None, text, error)
 
 
 def _count(value: Any) -> Optional[int]:
     return value if isinstance(value, int) and value >= 0 else None
-
-
-def _failed(kind: str, body: bytes) -> Completion:
-    return Completion(None, (), None, None, "", (kind, error_message(body)))
-
-
-def _json_object(text: bytes) -> Optional[Dict[str, Any]]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

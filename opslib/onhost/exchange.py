@@ -10,16 +10,26 @@ import socket
 import ssl
 import sys
 from time import perf_counter
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from opslib.onhost.http1 import ProtocolError, ResponseReader, request_bytes
 from opslib.onhost.stamped_socket import StampedSocket
 
 CONNECT_TIMEOUT_S = 10.0
+STALE_S = 0.25  # within this a kept connection's end says that the server had closed it before it was asked
+_DONE = b"[DONE]"
 _LAST_CHUNK = b"0\r\n\r\n"
 _ENDS = (b"\r\n\r\n", b"\n\n\n")  # how the last read of a chunked answer may end; most events don't
 
 Failure = Optional[Tuple[str, str]]  # class and message
+
+
+class Response(NamedTuple):
+    """An answer without its framing: the head's fields, the body's pieces with their stamps."""
+
+    headers: Dict[str, str]
+    pieces: List[Tuple[float, bytes]]
+    ends_by_close: bool  # then nothing tells a whole body from one that was cut
 
 
 class Exchange(NamedTuple):
@@ -32,18 +42,31 @@ class Exchange(NamedTuple):
     error: Failure = None
 
     @property
-    def pieces(self) -> List[Tuple[float, bytes]]:
-        """The body's pieces with their stamps, without head and chunk framing; raises ProtocolError."""
+    def response(self) -> Response:
+        """What the bytes say; raises ProtocolError."""
         reader = ResponseReader()
         pieces = [(at, piece) for at, data in self.raw for piece in reader.feed(data)] if not self.error else []
         if reader.is_chunked and not reader.is_complete:
             raise ProtocolError("chunks without end")
-        return pieces
+        return Response(reader.headers, pieces, reader.ends_by_close)
+
+    @property
+    def pieces(self) -> List[Tuple[float, bytes]]:
+        """The body's pieces with their stamps, without head and chunk framing; raises ProtocolError."""
+        return self.response.pieces
 
     @property
     def body(self) -> bytes:
         """The whole body."""
         return b"".join(piece for _, piece in self.pieces)
+
+    @property
+    def body_text(self) -> str:
+        """The whole body as text; "" where it is none that HTTP allows."""
+        try:
+            return self.body.decode("utf-8", "replace")
+        except ProtocolError:
+            return ""
 
 
 class Target(NamedTuple):
@@ -105,7 +128,7 @@ class Receiver(asyncio.Protocol):
     @property
     def is_reusable(self) -> bool:
         """Whether the connection can carry another request."""
-        return self.reader.is_reusable or (self._is_whole and self.reader.headers.get("connection", "") != "close")
+        return self.reader.is_reusable or (self._is_whole and self.reader.keeps_open)
 
     def _feed(self) -> None:
         try:
@@ -116,14 +139,22 @@ class Receiver(asyncio.Protocol):
             return
         self._n_fed = len(self.raw)
         self._is_chunked = self.reader.is_chunked
-        if self.reader.is_complete:
+        if self.reader.is_complete or self._is_done():
             self.finish(None)
+
+    def _is_done(self) -> bool:
+        """Whether a body that only the connection's end would end has said that it is over; some servers wait there."""
+        tail = b"".join(data for _, data in self.raw[-16:]) if self.reader.ends_by_close else b""
+        return tail.rstrip().endswith((b"data: " + _DONE, b"data:" + _DONE))
 
     def connection_lost(self, exc: Optional[Exception]) -> None:
         self.is_lost = True
         self._feed()
-        self.reader.feed_eof()
-        reason = "the server closed the connection before the answer's end" if exc is None else str(exc)
+        if exc is None:
+            self.reader.feed_eof()
+        reason = "the server closed the connection before the answer's end"
+        if isinstance(exc, OSError):
+            reason = _words(exc)
         self.finish(None if self.reader.is_complete else ("cut", reason))
 
     def expire(self, error: Tuple[str, str]) -> None:
@@ -180,16 +211,29 @@ class Connection:
     async def ask(self, method: str, path: str, body: bytes = b"", *, timeout_s: float) -> Exchange:
         """One request and its answer; a failure is an Exchange with its class, never an exception."""
         request = request_bytes(method, self._target.host_header, path, body, self._target.headers)
-        asked_at = perf_counter()
+        is_kept = self.is_open
+        exchange = await self._ask(request, timeout_s)
+        if is_kept and _was_stale(exchange):
+            exchange = await self._ask(request, timeout_s)
+        return exchange
+
+    async def reach(self) -> Failure:
+        """Connect, unless connected; gives the class and words of what is in the way."""
         try:
             await self.open()
         except asyncio.TimeoutError:
-            return Exchange(asked_at, perf_counter(), 0, [], ("connect", "no connection in time"))
+            return "connect", "no connection in time"
         except ssl.SSLError as error:
-            message = getattr(error, "verify_message", "") or error.reason or str(error)
-            return Exchange(asked_at, perf_counter(), 0, [], ("tls", str(message)))
+            return "tls", str(getattr(error, "verify_message", "") or error.reason or error)
         except OSError as error:
-            return Exchange(asked_at, perf_counter(), 0, [], ("connect", _words(error)))
+            return "connect", _words(error)
+        return None
+
+    async def _ask(self, request: bytes, timeout_s: float) -> Exchange:
+        asked_at = perf_counter()
+        failure = await self.reach()
+        if failure is not None:
+            return Exchange(asked_at, perf_counter(), 0, [], failure)
         assert self._receiver is not None
         return await self._exchange(self._receiver, request, timeout_s)
 
@@ -214,6 +258,12 @@ class Connection:
         if self._receiver is not None and self._receiver.transport is not None:
             self._receiver.transport.abort()
         self._receiver = None
+
+
+def _was_stale(exchange: Exchange) -> bool:
+    """Whether the server had closed the connection before the request reached it (RFC 9112, 9.3.1: then ask again)."""
+    is_cut = exchange.error is not None and exchange.error[0] == "cut"
+    return is_cut and not exchange.raw and exchange.ended_at - exchange.sent_at < STALE_S
 
 
 def _words(error: OSError) -> str:

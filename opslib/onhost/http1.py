@@ -18,6 +18,7 @@ def request_bytes(
         "Host: %s" % host,
         "User-Agent: opslib",
         "Accept: text/event-stream, application/json, text/plain",
+        "Accept-Encoding: identity",
         "Content-Length: %d" % len(body),
     ]
     if body:
@@ -37,6 +38,7 @@ class ResponseReader:
         self.headers: Dict[str, str] = {}
         self.is_complete = False
         self.leftover = b""
+        self._is_old = False  # HTTP/1.0
         self._buffer = b""
         self._at = 0  # how far the buffer has been read: cutting it for every chunk would copy it every time
         self._step: Callable[[], bool] = self._read_head
@@ -56,7 +58,18 @@ class ResponseReader:
     @property
     def is_reusable(self) -> bool:
         """Whether the connection can carry another request."""
-        return self.is_complete and self.headers.get("connection", "").lower() != "close" and not self.leftover
+        return self.is_complete and self.keeps_open and not self.leftover
+
+    @property
+    def keeps_open(self) -> bool:
+        """Whether the head says that the connection stays: HTTP/1.1 must say otherwise, HTTP/1.0 must say so."""
+        words = [word.strip() for word in self.headers.get("connection", "").lower().split(",")]
+        return "keep-alive" in words if self._is_old else "close" not in words
+
+    @property
+    def ends_by_close(self) -> bool:
+        """Whether nothing but the connection's end tells where the body ends."""
+        return self._step == self._read_until_eof
 
     def feed(self, data: bytes) -> List[bytes]:
         """The pieces of the body in `data`, without chunk framing."""
@@ -72,7 +85,7 @@ class ResponseReader:
 
     def feed_eof(self) -> None:
         """The peer closed: whole only where the body's length was to be told by that."""
-        if self._step == self._read_until_eof:
+        if self.ends_by_close:
             self.is_complete = True
             self.headers["connection"] = "close"
 
@@ -107,6 +120,7 @@ class ResponseReader:
         if 100 <= status < 200:
             return
         self.status = status
+        self._is_old = fields[0] == "HTTP/1.0"
         for line in lines:
             name, _, value = line.partition(":")
             self.headers[name.strip().lower()] = value.strip()

@@ -21,6 +21,7 @@ from typing import Any, Dict, List, Optional
 
 from opslib.onhost.exchange import Exchange
 from opslib.onhost.loadgpu import GpuWatch
+from opslib.onhost.loadlearn import CHAT, learn
 from opslib.onhost.loadlevel import Level, Load, Refused, has_failed, read
 from opslib.onhost.loadlines import summary_of
 from opslib.onhost.loadrun import Lines, print_line, run_on_loop, watched, work_of
@@ -31,7 +32,7 @@ MAX_SPREAD_S = 1.0
 WARMUP_TOKENS = 16
 MAX_WARMUP = 256
 START_S = 0.5  # what several processes need to open their connections
-OPTIONAL_FIELDS = ("ignore_eos", "stream_options")
+FIND_OUT_S = 30.0  # the most that one question before the load may take, and no more than a tenth of the run
 
 
 def main(arguments: Dict[str, Any]) -> int:
@@ -95,6 +96,7 @@ class Sweep:
             "saturation_concurrency": summaries[-2]["concurrency"] if is_found else None,
             "lengths_by": self.load.inputs.exactness,
             "refused_fields": self.load.inputs.dropped,
+            "is_chat_only": self.load.may_chat and self.load.options["endpoint"] == CHAT,
         }
 
     def _shapes(self) -> List[Dict[str, Any]]:
@@ -151,22 +153,28 @@ class Sweep:
 async def _unreachable(load: Load) -> str:
     """Why no request would reach the URL's server, "" where one does: an address may be mistyped, a unit's is known."""
     connection = load.connection()
-    exchange = await connection.ask("GET", load.path("/v1/models"), timeout_s=max(0.05, min(5.0, load.time_left())))
+    failure = await connection.reach()
     connection.close()
-    return exchange.error[1] if exchange.error and exchange.error[0] in ("connect", "tls") else ""
+    return failure[1] if failure else ""
 
 
 async def _prepare(load: Load) -> None:
-    """The model's name, and how long prompts are in its tokens."""
+    """The model's name, what the server understands, and how long prompts are in its tokens."""
     if not load.inputs.model:
         text = await load.get("/v1/models")
         with contextlib.suppress(ValueError, RecursionError, LookupError, TypeError):
             load.inputs.model = str(json.loads(text or b"")["data"][0]["id"])
+
+    def timeout_s() -> float:
+        return max(0.05, min(FIND_OUT_S, 0.1 * float(load.options["deadline_s"]), load.timeout_s()))
+
+    if load.options["warmup"] != 0:
+        await learn(load, timeout_s)
     connection = load.connection()
 
     async def ask(endpoint: str, body: bytes) -> Optional[Exchange]:
-        timeout_s = max(0.05, min(30.0, 0.1 * float(load.options["deadline_s"]), load.timeout_s()))
-        exchange = await connection.ask("POST", load.path(endpoint), body, timeout_s=timeout_s)
+        bound = min(5.0, timeout_s()) if endpoint == "/tokenize" else timeout_s()  # which computes nothing
+        exchange = await connection.ask("POST", load.path(endpoint), body, timeout_s=bound)
         return None if has_failed(exchange) else exchange
 
     await load.inputs.find_lengths(ask)
@@ -174,10 +182,7 @@ async def _prepare(load: Load) -> None:
 
 
 async def _warm_up(load: Load, shape: Dict[str, Any]) -> None:
-    """Unmeasured requests with prompts of their own; their time to first token is what the first bursts spread over.
-
-    A server that refuses a field by its name gets requests without it.
-    """
+    """Unmeasured requests with prompts of their own; their time to first token is what the first bursts spread over."""
     asked = load.options["warmup"]
     at_once = int(shape.get("concurrency") or min(32, -(-float(shape.get("rate") or 1) // 1)))
     count = min(MAX_WARMUP, at_once) if asked is None else int(asked)
@@ -191,12 +196,3 @@ async def _warm_up(load: Load, shape: Dict[str, Any]) -> None:
     waits = [read_.first_at - exchange.sent_at for exchange, read_ in completions if read_.first_at is not None]
     if waits:
         load.spread_s = min(MAX_SPREAD_S, sorted(waits)[len(waits) // 2])
-        return
-    messages = " ".join(read_.error[1] for _, read_ in completions if read_.error and read_.error[0] in _REFUSALS)
-    refused = [name for name in OPTIONAL_FIELDS if name in messages and name not in load.inputs.dropped]
-    if refused:
-        load.inputs.dropped += refused
-        await _warm_up(load, shape)
-
-
-_REFUSALS = ("http_400", "http_422")

@@ -53,6 +53,11 @@ class Inputs:
             self.options["endpoint"], self.model, prompt, n_tokens or wanted, stream=True, without=self.dropped
         )
 
+    def short_body(self, n_words: int, n_tokens: int) -> bytes:
+        """A request of a few words that is none of the load, to see what the server makes of it."""
+        text = _FIRST + self._some(n_words, self.rng)
+        return body_of(self.options["endpoint"], self.model, text, n_tokens, stream=True, without=self.dropped)
+
     def _next(self, level: Dict[str, Any]) -> Tuple[Any, Optional[int]]:
         prompts = self.options.get("prompts")
         if not prompts:
@@ -120,7 +125,7 @@ class Inputs:
         counts = []
         for n_words in _CALIBRATION:
             text = _FIRST + self._some(n_words, self.rng)
-            body = body_of(self.options["endpoint"], self.model, text, 1, stream=False)
+            body = body_of(self.options["endpoint"], self.model, text, 1, stream=False, without=self.dropped)
             exchange = await ask(self.options["endpoint"], body)
             counts.append((n_words, read_whole(exchange.body).prompt_tokens if exchange is not None else None))
         self._fit(counts)

@@ -3,13 +3,15 @@
 import asyncio
 import gc
 import os
+import re
 import ssl
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 from urllib.parse import urlsplit
 
-from opslib.onhost.completions import Completion, error_message, read_completion
-from opslib.onhost.exchange import Connection, Exchange
+from opslib.onhost.completions import Completion, read_completion
+from opslib.onhost.errorwords import error_message
+from opslib.onhost.exchange import Connection, Exchange, Response
 from opslib.onhost.http1 import ProtocolError
 from opslib.onhost.loadinput import Inputs
 from opslib.onhost.loadmeter import SelfMeter
@@ -21,7 +23,7 @@ DEFAULTS: Dict[str, Any] = {
     "ca_file": "",
     "api_key": "",
     "model": "",
-    "endpoint": "/v1/completions",
+    "endpoint": "",
     "levels": [],
     "n_requests": 32,
     "repeats": 1,
@@ -65,7 +67,12 @@ class Load:
     def __init__(self, arguments: Dict[str, Any]) -> None:
         options = {**DEFAULTS, **arguments}
         self.options = options
-        self.address, self.port, self.base, is_tls = _where(options)
+        self.address, self.port, path, is_tls = _where(options)
+        self.root, self.api, named = _bases(path)
+        self.may_chat = not (named or options["endpoint"])  # where there is no /v1/completions
+        options["endpoint"] = named or options["endpoint"] or "/v1/completions"
+        self._known: Set[str] = set()  # paths that have answered
+        self._absent: Set[str] = set()  # paths that had nothing to say when they were first asked
         self.context = _tls(options["ca_file"]) if is_tls else None
         self.headers: Tuple[Tuple[str, str], ...] = ()
         if options["api_key"]:
@@ -79,16 +86,24 @@ class Load:
         return Connection(self.address, self.port, self.context, self.headers)
 
     def path(self, endpoint: str) -> str:
-        """Where an endpoint lies on this server; a base that ends in /v1 already has that part."""
-        is_doubled = self.base.endswith("/v1") and endpoint.startswith("/v1/")
-        return self.base + (endpoint[3:] if is_doubled else endpoint)
+        """Where an endpoint lies on this server: those of the API below its base, the others beside that."""
+        return self.api + endpoint[3:] if endpoint.startswith("/v1/") else self.root + endpoint
 
     async def get(self, path: str) -> Optional[bytes]:
-        """What the server says under `path`, on a connection of its own; None where it says nothing."""
+        """What the server says under `path`, on a connection of its own; None where it says nothing.
+
+        Where it said nothing the first time, it is not asked again: one that lets us wait would do so at each level.
+        """
+        if path in self._absent:
+            return None
         connection = self.connection()
         exchange = await connection.ask("GET", self.path(path), timeout_s=max(0.05, min(5.0, self.time_left())))
         connection.close()
-        return None if has_failed(exchange) else exchange.body
+        if has_failed(exchange):
+            self._absent |= {path} - self._known
+            return None
+        self._known.add(path)
+        return exchange.body
 
     def time_left(self) -> float:
         """Seconds until the run's deadline."""
@@ -231,12 +246,26 @@ def read(exchange: Exchange, *, keep_text: bool = False) -> Completion:
     """The completion in an exchange; its error is the exchange's class, `http_<code>`, or what the content lacks."""
     if exchange.error is not None:
         return Completion(None, (), None, None, "", exchange.error)
-    if exchange.status != 200:
-        return Completion(None, (), None, None, "", ("http_%d" % exchange.status, error_message(exchange.body)))
     try:
-        return read_completion(exchange.pieces, keep_text=keep_text)
+        response = exchange.response
+        if exchange.status != 200:
+            return Completion(None, (), None, None, "", ("http_%d" % exchange.status, _refusal(response)))
+        packed = response.headers.get("content-encoding", "identity")
+        if packed != "identity":
+            message = "the answer is compressed (%s), which nobody asked for" % packed
+            return Completion(None, (), None, None, "", ("malformed", message))
+        return read_completion(response.pieces, keep_text=keep_text, needs_end=response.ends_by_close)
     except ProtocolError as error:
         return Completion(None, (), None, None, "", ("malformed", str(error)))
+
+
+def _refusal(response: Response) -> str:
+    """What an answer of another status says, and where it points to."""
+    words = error_message(b"".join(piece for _, piece in response.pieces))
+    place = response.headers.get("location")
+    if place:
+        return "the server points to %s, which is not followed" % place[:200]
+    return words or "the server says nothing more"
 
 
 def _where(options: Dict[str, Any]) -> Tuple[str, int, str, bool]:
@@ -253,6 +282,27 @@ def _where(options: Dict[str, Any]) -> Tuple[str, int, str, bool]:
     except ValueError as error:
         raise Refused("%s: %s" % (options["url"], error)) from error
     return parts.hostname, port, parts.path.rstrip("/"), is_tls
+
+
+def _bases(path: str) -> Tuple[str, str, str]:
+    """Of a URL's path: what /metrics lies under, what the API's parts lie under, and an endpoint that it names itself.
+
+    A path with a version in it is an API's base, as OpenAI's own client takes it; any other has /v1 below it.
+
+    >>> _bases("/llm"), _bases("/llm/v1"), _bases("/v1beta/openai")
+    (('/llm', '/llm/v1', ''), ('/llm', '/llm/v1', ''), ('', '/v1beta/openai', ''))
+    >>> _bases("/v1/chat/completions")
+    ('', '/v1', '/v1/chat/completions')
+    """
+    endpoint = ""
+    for name in ("/chat/completions", "/completions"):
+        if path.endswith(name):
+            path, endpoint = path[: -len(name)], "/v1" + name
+            break
+    version = re.search(r"/v[0-9][^/]*(/|$)", path)
+    if version is None:
+        return path, path if endpoint else path + "/v1", endpoint
+    return path[: version.start()], path, endpoint
 
 
 def _tls(ca_file: str) -> ssl.SSLContext:

@@ -104,6 +104,7 @@ def notes(report: BenchmarkReport) -> tuple[str, ...]:
     checks = [check for check in report.checks if check.state is not State.OK]
     told = [f"{check.name}: {check.summary}" for check in checks if check.summary != report.summary]
     evidence = [line for check in checks if check.name == "errors" for line in check.evidence]
+    evidence += [line for check in report.checks if check.name == "answers" for line in check.evidence]
     chunks = ["the server counts no tokens: chunks are counted instead"] if _counts_chunks(report) else []
     return (*marked, *([_DOUBT] if marked else []), *told, *evidence, *chunks)
 

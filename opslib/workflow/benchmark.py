@@ -33,7 +33,7 @@ def run_benchmark(
     output_tokens: int = 128,
     seed: int = 0,
     deadline_s: float = 600.0,
-    endpoint: str = "/v1/completions",
+    endpoint: str = "",
     slo: Slo | None = None,
     gpus: Sequence[int] = (),
     python: str = "",
@@ -43,7 +43,8 @@ def run_benchmark(
 
     The service listens on the host's `port`, or answers at `url` (https: with the CA of `ca_file`, both as the host
     sees them); `api_key` is `env:NAME` or `file:PATH`, looked up on the host. `load`, or else plain `levels` of
-    streams. Without a `model` the first that the service names is used. With `gpus` (their indices) nvidia-smi is
+    streams. Without a `model` the first that the service names is used, without an `endpoint` /v1/completions, or
+    /v1/chat/completions where only that is there. With `gpus` (their indices) nvidia-smi is
     watched, and throughput is told per GPU. `python` is a Python of the host with uvloop (see `engine_python`).
     `on_progress` gets each progress line (n_done, n_requests, n_errors, n_chunks, concurrency, elapsed_s) and each
     level as it ends, a repeated one each time. A service that fails is a report; BadParameter, and HostUnreachable
@@ -81,8 +82,17 @@ def run_benchmark(
         saturation_concurrency=sweep.end.get("saturation_concurrency"),
         slo=slo,
         n_repeats=spec.repeats,
+        n_asked_tokens=_asked_tokens(spec),
+        refused_fields=sweep.end.get("refused_fields", ()),
+        is_chat_only=bool(sweep.end.get("is_chat_only")),
         has_shared_prefixes=bool(spec.prefix_tokens or (spec.prompts and not spec.has_salt)),
     )
+
+
+def _asked_tokens(spec: LoadSpec) -> int | None:
+    """How long every answer is to be; None where that differs."""
+    is_one = not spec.prompts and all(level.output_tokens is None for level in spec.levels)
+    return spec.output_tokens if is_one and isinstance(spec.output_tokens, int) else None
 
 
 def engine_python(host: Host) -> str:

@@ -253,3 +253,24 @@ def test_shared_prefixes_may_hit_the_cache():
     """Hits on prompts that were meant to share a beginning flatter nothing."""
     level = level_of([request()], server={**SERVER, "prefix_cache_hits": 500.0})
     assert judge_benchmark([level], has_shared_prefixes=True).state is State.OK
+
+
+def test_what_the_service_made_of_a_request_is_told_and_no_fault():
+    """Shorter answers, refused fields and chats instead of completions are evidence in a report that stays ok."""
+    made = {"n_asked_tokens": 100, "refused_fields": ("ignore_eos",), "is_chat_only": True}
+    report = judge_benchmark([level_of([request()])], **made)
+    told = next(check for check in report.checks if check.name == "answers").evidence
+    assert report.state is State.OK
+    assert [line.partition(":")[0] for line in told[1:]] == [
+        "the service refuses ignore_eos",
+        "the service has no /v1/completions",
+    ]
+    assert "of 100 tokens in the mean" in told[0]
+    assert judge_benchmark([level_of([request()])], n_asked_tokens=1).checks[3].evidence == ()
+
+
+def test_a_summary_names_the_most_frequent_failure():
+    """The headline of a failed benchmark holds the class and the words of what failed most."""
+    failed = [request(error="http_401"), request(error="http_401"), request(error="cut")]
+    level = level_of(failed).model_copy(update={"error_messages": {"http_401": "no key", "cut": "gone"}})
+    assert judge_benchmark([level]).summary.startswith("3 of 3 requests failed (http_401: no key); no result at")

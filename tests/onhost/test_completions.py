@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opslib.onhost.completions import body_of, error_message, read_completion, read_whole
+from opslib.onhost.completions import body_of, read_completion, read_whole
+from opslib.onhost.errorwords import error_message
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

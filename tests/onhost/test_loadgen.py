@@ -150,7 +150,7 @@ def test_prompts_are_never_sent_twice():
         run(port)
         bodies = truth_of(port)["bodies"]
     prompts = [body["prompt"] for body in bodies]
-    assert len(prompts) == 2 * (2 + 1 + 4)
+    assert len(prompts) == 2 * (1 + 2 + 1 + 4)
     assert len({tuple(prompt.split()[:16]) for prompt in prompts}) == len(prompts)
 
 

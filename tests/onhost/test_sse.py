@@ -51,4 +51,4 @@ def test_an_event_that_was_cut_off_is_not_given():
     """A stream that ends inside an event leaves a rest, never half an event."""
     splitter = EventSplitter()
     assert splitter.feed(b'data: {"text": "half') == []
-    assert splitter.has_rest
+    assert splitter.rest() == b'{"text": "half'
