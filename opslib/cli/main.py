@@ -1,5 +1,6 @@
 """The command `opslib`: finds the verb, and turns what went wrong into one line and an exit code."""
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -68,8 +69,18 @@ def _interrupt(number: int, _frame: object) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
+def _open_what_is_closed() -> None:
+    """/dev/null for a closed standard input, output or error: nobody is there, and no other file gets its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)  # for what is started from here, as standard streams are
+        mode, name = ("r", "stdin") if number == 0 else ("w", "stdout" if number == 1 else "stderr")
+        setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 - a number
+    os.close(number)
+
+
 def main() -> None:
     """The entry point of the command line."""
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True, errors=PLAINLY)

@@ -54,6 +54,24 @@ def test_each_help_names_its_exit_codes():
     assert [path for path, told in found.items() if "exit code" not in " ".join(told.lower().split())] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("diagnose - <&-", 3, "There are no lines to read"),
+        ("hosts <&- >&-", 0, ""),
+        ("hosts <&- >&- 2>&-", 0, ""),
+        ("status nosuch x >&-", 4, "there is no host 'nosuch'"),
+    ],
+)
+def test_a_closed_standard_stream_is_an_empty_one(words, code, said):
+    """Where standard input, output or error is closed, nobody is there: that is no fault of opslib."""
+    environment = {**os.environ, "OPSLIB_HOSTS": "/dev/null"}
+    shell = ["sh", "-c", f'exec "$0" -m opslib.cli {words}', sys.executable]
+    result = subprocess.run(shell, capture_output=True, text=True, check=False, env=environment)
+    told = result.stdout + result.stderr
+    assert (result.returncode, said in told, "Error" in told) == (code, True, False), told
+
+
 def test_version(capsys):
     """`opslib --version` says the version."""
     assert call(["--version"]) == 0
