@@ -34,7 +34,24 @@ def chosen_aliases(given: Sequence[str], *, is_all: bool = False) -> tuple[str, 
         check_alias(alias)
     if is_all:
         return tuple(dict.fromkeys([*given, *known_aliases()]))
-    return tuple(dict.fromkeys(given)) or tuple(load_inventory().hosts) or (REHEARSAL,)
+    return tuple(dict.fromkeys(given)) or tuple(_all_hosts(load_inventory())) or (REHEARSAL,)
+
+
+def standing_in(given: Sequence[str]) -> str:
+    """Says so where nobody named a host and the rehearsal host is looked at for want of a hosts.toml, else "".
+
+    Without it a timer in the wrong directory would be told that all is well.
+    """
+    if given or load_inventory().path is not None:
+        return ""
+    return f"no hosts.toml was found: this is the {REHEARSAL} host, a practice machine, and none of yours"
+
+
+def _all_hosts(inventory: Inventory) -> Sequence[str]:
+    """Every host of the inventory, none where there is no file; a file that names none is refused, as `all` is."""
+    if inventory.path is not None and not inventory.hosts:
+        raise UnknownName(f"{inventory.path} names no host", hint="write [hosts.ALIAS] and an address into it")
+    return tuple(inventory.hosts)
 
 
 def _spelt_out(given: Sequence[str]) -> Sequence[str]:

@@ -8,7 +8,7 @@ from time import monotonic
 import click
 
 from opslib.app.drift import find_drift
-from opslib.app.survey import chosen_aliases
+from opslib.app.survey import chosen_aliases, standing_in
 from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.domain.drift import DriftReport
@@ -28,6 +28,8 @@ def drift_command(given: tuple[str, ...], units: tuple[str, ...], *, as_json: bo
     """
     asked_at, start = datetime.now(UTC), monotonic()
     words = tuple(part for word in given for part in word.split(",") if part)
+    if said := standing_in(words):
+        show(said, file=sys.stderr)
     report = find_drift(chosen_aliases(words), units)
     duration_s = round(monotonic() - start, 3)
     if as_json:

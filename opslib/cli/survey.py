@@ -8,7 +8,7 @@ from time import monotonic
 
 import click
 
-from opslib.app.survey import chosen_aliases, survey_hosts
+from opslib.app.survey import chosen_aliases, standing_in, survey_hosts
 from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.domain.states import worst
@@ -26,9 +26,12 @@ def survey_command(hosts: tuple[str, ...], units: tuple[str, ...], *, is_all: bo
     """Look over hosts at once: units and what they really are, GPUs, disks, memory, journal, clock.
 
     HOST is an alias or a label. Several hosts are a row each; one is told in full. Changes nothing. Without HOST: all
-    of hosts.toml. The exit code is that of the worst host: 0 ok, 1 warning, 2 critical, 3 could not find out.
+    of hosts.toml; where there is none the rehearsal host, and it says so. The exit code is that of the worst host:
+    0 ok, 1 warning, 2 critical, 3 could not find out.
     """
     asked_at, start = datetime.now(UTC), monotonic()
+    if said := "" if is_all else standing_in(hosts):
+        show(said, file=sys.stderr)
     surveys = survey_hosts(chosen_aliases(hosts, is_all=is_all), units)
     duration_s = round(monotonic() - start, 3)
     if as_json:

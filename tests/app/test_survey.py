@@ -37,7 +37,8 @@ def test_aliases_are_checked_before_any_host_is_contacted(tmp_path, monkeypatch)
     with pytest.raises(UnknownName, match="gpu-a"):
         chosen_aliases(("gpu-aa",))
     (tmp_path / "hosts.toml").write_text("")
-    assert chosen_aliases(()) == ("rehearsal",)
+    with pytest.raises(UnknownName, match="names no host"):  # whoever wrote one means hosts of their own
+        chosen_aliases(())
     (tmp_path / "hosts.toml").write_text("[hosts.broken")
     assert chosen_aliases(("rehearsal",)) == ("rehearsal",)
 

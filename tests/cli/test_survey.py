@@ -59,6 +59,22 @@ def test_all_of_the_inventory_without_a_name(hosts, capsys):
     assert "3 hosts in " in out.err
 
 
+@pytest.mark.parametrize("verb", ["survey", "drift"])
+def test_the_rehearsal_host_stands_in_only_with_a_word(verb, hosts, tmp_path, monkeypatch, capsys):
+    """Without a hosts.toml a timer isn't told that all is well without a word; one that names no host is refused."""
+    (tmp_path / "hosts.toml").write_text("")
+    assert call([verb]) == 4
+    assert "hosts.toml names no host. Next: write [hosts.ALIAS]" in capsys.readouterr().err
+    monkeypatch.delenv("OPSLIB_HOSTS")
+    monkeypatch.setenv("HOME", str(tmp_path / "empty"))
+    monkeypatch.chdir("/")
+    hosts["rehearsal"] = reading()
+    call([verb])
+    assert "no hosts.toml was found: this is the rehearsal host" in capsys.readouterr().err
+    call([verb, *(["--hosts"] if verb == "drift" else []), "rehearsal"])
+    assert "no hosts.toml" not in capsys.readouterr().err
+
+
 def test_one_host_is_told_in_full(hosts, capsys):
     """A single host: every topic, its units and its GPUs."""
     assert call(["survey", "gpu-b"]) == 0
