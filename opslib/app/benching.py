@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from opslib.app.binding import check_alias, open_bound_host
+from opslib.app.completing import complete_record
 from opslib.app.sections.benchmark import keep_formats, load_of, slo_of
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
 from opslib.domain.benchmark_compare import LOAD_PARAMETERS, Comparison, Subject, compare_levels
@@ -94,6 +95,7 @@ def measure_url(
     duration_s = time.monotonic() - start
     keep_formats(folder, report)
     folder.write_record(_record(url, parameters, report, started_at, duration_s))
+    complete_record(folder)
     return Measured(report, folder.path)
 
 

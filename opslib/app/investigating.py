@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.client import OK
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from opslib.app.binding import check_alias
+from opslib.app.completing import complete_record
 from opslib.app.continuing import command_for
 from opslib.app.run import Run, begin_run
 from opslib.app.sections.crash import investigate
@@ -22,6 +24,7 @@ from opslib.domain.unit_file import parse_unit_file
 from opslib.domain.unit_words import group_by_flag
 from opslib.domain.verdict_card import VerdictCard
 from opslib.errors import CouldNotFindOut, HostUnreachable, OpslibError, UnknownName
+from opslib.workflow.investigate import Evidence
 
 RUNBOOK = "40-investigate-crash"
 _PARAMETERS = {  # of a launch, by the engine flag that they set
@@ -41,6 +44,7 @@ class Investigated(NamedTuple):
     card: VerdictCard
     folder: Path
     next_command: str
+    now: str = ""  # how the unit is now, where it answers in a later start than the one that failed
 
 
 def find_troubled(survey: HostSurvey) -> tuple[str, ...]:
@@ -90,13 +94,24 @@ def _investigate(given: Mapping[str, str], runs_dir: Path) -> Investigated:
     """One unit, by the sections of the runbook, without its notebook."""
     with _headless(runs_dir):
         run = begin_run(RUNBOOK, given)
-    for ask in (identify, show_unit, investigate):
-        ask(run)
-    run.finish(run.judge())
+        for ask in (identify, show_unit, investigate):
+            ask(run)
+        run.finish(run.judge())
+    complete_record(run.folder, lambda text: run.tell("line", text, section="record"))
     card = run.answers.get("card")
     if card is None:
         raise CouldNotFindOut(run.judge().reason, host=run.alias)
-    return Investigated(unit=run.parameters.unit, card=card, folder=run.folder.path, next_command=_next(run, card))
+    now = _serves_now(run.answers["evidence"])
+    following = f"opslib status {run.alias} {run.parameters.unit}" if now else _next(run, card)
+    return Investigated(run.parameters.unit, card, run.folder.path, following, now)
+
+
+def _serves_now(evidence: Evidence) -> str:
+    """How the unit is, where it answers in another start than the one that failed: that one's remedy isn't for it."""
+    for unit in evidence.survey.units if evidence.survey and evidence.invocation_id else ():
+        if unit.health_status_code == OK and unit.status.invocation_id not in {"", evidence.invocation_id}:
+            return f"{unit.summary}, in a later start: this is why an earlier one failed"
+    return ""
 
 
 def _next(run: Run, card: VerdictCard) -> str:

@@ -59,6 +59,7 @@ def _document(entry: Investigated) -> dict[str, object]:
         **card.pop("diagnosis"),
         **card,
         "record": str(entry.folder),
+        "now": entry.now,
         "next": entry.next_command,
     }
 
@@ -69,6 +70,8 @@ def _tell(host: str, found: tuple[Investigated, ...], seen: tuple[EngineUnit, ..
         show(f"no unit of {host} failed or was restarted: {'; '.join(unit.summary for unit in seen)}")
     for entry in found:
         show(f"{verdict_text(f'{host}, {entry.unit}', entry.card)}\n\nrecord  {entry.folder}")
+        if entry.now:
+            show(f"now     {entry.now}")
         if entry.next_command:
             show(f"next    {entry.next_command}")
         show()

@@ -28,7 +28,7 @@ from opslib.records.folder import atomic_write
 from opslib.records.operator import login_name
 from opslib.records.signing import PublicKey, Signature, check_signature, own_agent_keys, sign, signing_key
 
-NOT_SEALED = "not sealed: its run has not come to an end, or an older opslib made it"
+NOT_SEALED = "not sealed: its run has not come to an end, an older opslib made it, or its seal was taken away"
 _OWN = {SEAL_FILE, SIGNATURE_FILE}
 
 

@@ -3,11 +3,14 @@
 import asyncio
 import json
 import re
+from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from opslib.app.headless import run_headless
+from opslib.app.investigating import _serves_now
 from opslib.app.run import begin_run
 from opslib.app.sections import crash, remedies
 from opslib.app.sections.install import confirm, install, plan_unit
@@ -17,8 +20,11 @@ from opslib.cli.main import call
 from opslib.domain.states import State
 from opslib.domain.unit_change import Change
 from opslib.records.index import list_records
+from opslib.records.seal import verify_record
 from opslib.rehearsal.scenarios import load_scenario
 from opslib.workflow.install import read_unit_text
+from opslib.workflow.investigate import Evidence
+from tests.domain.test_survey import judge
 from tests.rig.judgement import apart_from_load
 
 UNIT = "vllm-minimax"
@@ -125,9 +131,30 @@ def assert_one_door(runs_dir, capsys):
     assert verdict["next"].startswith("opslib run 30-launch -p host=rehearsal")
     assert "-p model=/" in verdict["next"]
     assert "-p ticket=INC-9" in verdict["next"]
+    assert verdict["now"] == ""
     assert [entry.ticket for entry in list_records(runs_dir)][:1] == ["INC-9"]
+    record = Path(verdict["record"])
+    assert verify_record(record).alterations == ()
+    assert verify_record(record).sealed_at is not None
+    assert "gpu-memory/" in (record / "record.html").read_text()
+    facts = json.loads((record / "record.json").read_text())
+    assert {action["by"] for action in facts["actions"]} == {"headless"}
     assert call(["investigate", "rehearsal", UNIT, "--invocation", "0", "--runs-dir", str(runs_dir)]) == 2
     told = capsys.readouterr().out
     assert "Ways out:" in told
     assert "What changed since it last worked:" in told
     assert "Seen before:" in told
+
+
+@pytest.mark.parametrize(
+    ("failed", "code", "is_told"),
+    [("f" * 32, 200, True), ("f" * 32, 503, False), ("", 200, False), (None, 200, False)],
+)
+def test_a_unit_that_serves_again_is_not_given_the_remedy_of_an_earlier_start(failed, code, is_told):
+    """Whoever asks why a start failed, after it was cured, is told that the unit answers, and launches nothing."""
+    survey = judge({"unit": {"health": {"status_code": code}}})
+    own = survey.units[0].status.invocation_id
+    start = own if failed is None else failed
+    evidence = Evidence(unit=UNIT, invocation_id=start, gathered_at=datetime.now(UTC), survey=survey)
+    assert own
+    assert ("in a later start" in _serves_now(evidence)) == is_told

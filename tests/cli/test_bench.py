@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from opslib.cli.main import call
+from opslib.records.seal import verify_record
 
 PROGRAM = Path(__file__).parents[1] / "truth_server.py"
 
@@ -36,6 +37,8 @@ def test_a_url_is_measured_from_here_and_two_records_are_compared(url, tmp_path,
     assert [level["concurrency"] for level in second["levels"]] == [1, 2]
     evidence = {path.name for path in (Path(second["record"]) / "evidence").iterdir()}
     assert {"benchmark.json", "benchmark.csv", "vllm-bench-concurrency-2.json"} <= evidence
+    assert verify_record(Path(second["record"])).sealed_at is not None
+    assert (Path(second["record"]) / "record.html").is_file()
     names = [Path(found["record"]).name for found in (first, second)]
     code = call(["bench", "compare", *names, "--runs-dir", str(tmp_path), "--threshold", "400", "--json"])
     compared = json.loads(capsys.readouterr().out)
