@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport, Slo
 from opslib.domain.states import CheckResult, State, worst
+from opslib.onhost.loadshape import growth
 
 MAX_ERROR_SHARE = 0.01  # beyond this the figures describe the survivors, not the service
 MAX_CACHE_HIT_SHARE = 0.01  # every prompt is new: a hit means that figures are better than they should be
@@ -78,8 +79,8 @@ def find_knee(levels: Sequence[BenchmarkLevel]) -> int | None:
     for level, after in pairwise(closed):
         if level.ttft_ms is None or after.ttft_ms is None:
             return None
-        gains = after.output_throughput >= KNEE_GAIN * level.output_throughput
-        if not gains and after.ttft_ms.p50 > level.ttft_ms.p50:
+        pairs = [(each.output_throughput, each.steady_output_throughput) for each in (level, after)]
+        if growth(*pairs) < KNEE_GAIN and after.ttft_ms.p50 > level.ttft_ms.p50:
             return level.concurrency
     return None
 

@@ -79,7 +79,10 @@ def gpu_loads(samples: Sequence[GpuSample]) -> tuple[GpuLoad, ...]:
 
 
 def steady_throughput(runs: Sequence[tuple[Line, Sequence[Line]]], *, is_counted_in_tokens: bool) -> float | None:
-    """Tokens per second between the first and the last moment at which 95 % of the streams were open, over all runs."""
+    """Tokens per second while 95 % of the streams were open, from one answer's end to another's, over all runs.
+
+    A window that begins anywhere else holds tokens whose prefill lies before it: a full server would seem to grow.
+    """
     tokens, seconds = 0.0, 0.0
     for level, requests in runs:
         good = [request for request in requests if request["ttft_ms"] is not None]
@@ -90,7 +93,8 @@ def steady_throughput(runs: Sequence[tuple[Line, Sequence[Line]]], *, is_counted
         is_open = (np.searchsorted(begins, times, "right") - np.searchsorted(ends, times, "right")) >= wanted
         if not is_open.any():
             continue
-        first, last = float(times[is_open][0]), float(times[np.flatnonzero(is_open)[-1] + 1])
+        last = float(times[np.flatnonzero(is_open)[-1] + 1])
+        first = float(ends[ends >= times[is_open][0]][0])
         seconds += last - first
         for request in good:
             at = request["sent_at_s"] + np.cumsum([request["ttft_ms"], *request["itl_ms"]]) / 1000

@@ -1,6 +1,7 @@
 """What load a benchmark puts on a service: its levels, what is asked, and when a sweep has seen enough."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -12,6 +13,7 @@ from opslib.errors import BadParameter
 
 MIN_REQUESTS = 4
 _TIMES = ("timestamp", "time", "arrival_time", "offset_s")
+_ANSWERERS = ("gpt", "assistant", "system", "chatgpt", "bard", "bing")  # who asks nothing, in ShareGPT's files
 _TEXTS = ("prompt", "text", "input", "question", "instruction")
 
 
@@ -148,16 +150,17 @@ def long_context_levels(points: Sequence[int], *, concurrency: int = 1, n_reques
 def parse_prompts(text: str) -> tuple[Prompt, ...]:
     """The prompts of a ShareGPT-like JSON list or a JSONL file; raises BadParameter where there is none.
 
-    An entry is a string, {conversations: [{from, value}]} (the first turn asks), {messages}, or {prompt} under one of
-    its usual names; output_tokens (or max_tokens) fixes the answer's length.
+    An entry is a string, {conversations: [{from, value}]} (a person's first turn asks), {messages}, or {prompt} under
+    one of its usual names; output_tokens (or max_tokens) fixes the answer's length.
 
     >>> parse_prompts('[{"conversations": [{"from": "human", "value": "Hi"}]}]')[0].prompt
     'Hi'
     """
+    text = text.removeprefix("\ufeff")
     try:
         entries = json.loads(text)
     except (ValueError, RecursionError):
-        entries = [_json_line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        entries = [_json_line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     entries = entries if isinstance(entries, list) else [entries]
     prompts = tuple(prompt for entry in entries if (prompt := _prompt_of(entry)) is not None)
     if not prompts:
@@ -172,12 +175,12 @@ def parse_trace(text: str) -> tuple[float, ...]:
     ((10.5, 11.0), (3.0,))
     """
     offsets = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         if not line.strip():
             continue
         value = _json_line(number, line)
         found = next((value[name] for name in _TIMES if name in value), None) if isinstance(value, dict) else value
-        if not isinstance(found, int | float):
+        if not isinstance(found, int | float) or isinstance(found, bool) or not math.isfinite(found):
             raise BadParameter(
                 f"line {number} of the trace has no time", hint=f"a number, or one of {', '.join(_TIMES)}"
             )
@@ -199,18 +202,26 @@ def _json_line(number: int, line: str) -> Any:
         raise BadParameter(f"line {number} is no JSON: {line.strip()[:60]!r}") from error
 
 
+def _objects(value: Any) -> tuple[dict[str, Any], ...]:
+    """The objects of a list, where it is one and holds nothing else."""
+    is_list = isinstance(value, list) and all(isinstance(each, dict) for each in value)
+    return tuple(value) if is_list else ()
+
+
 def _prompt_of(entry: Any) -> Prompt | None:
     if isinstance(entry, str):
         return Prompt(prompt=entry) if entry.strip() else None
     if not isinstance(entry, dict):
         return None
     n_tokens = entry.get("output_tokens") or entry.get("max_tokens")
-    n_tokens = n_tokens if isinstance(n_tokens, int) else None
-    turns = entry.get("conversations") or ()
-    if turns and isinstance(turns[0], dict):
-        text = turns[0].get("value") or turns[0].get("content") or ""
+    n_tokens = n_tokens if isinstance(n_tokens, int) and n_tokens > 0 else None
+    turns = _objects(entry.get("conversations"))
+    if turns:
+        asked = [turn for turn in turns if (turn.get("from") or turn.get("role")) not in _ANSWERERS]
+        text = next((turn.get("value") or turn.get("content") or "" for turn in asked), "")
         return Prompt(prompt=str(text), output_tokens=n_tokens) if text else None
-    if entry.get("messages"):
-        return Prompt(messages=tuple(entry["messages"]), output_tokens=n_tokens)
+    messages = _objects(entry.get("messages"))
+    if messages:
+        return Prompt(messages=messages, output_tokens=n_tokens)
     text = next((entry[name] for name in _TEXTS if isinstance(entry.get(name), str) and entry[name].strip()), "")
     return Prompt(prompt=text, output_tokens=n_tokens) if text else None

@@ -224,7 +224,7 @@ class Connection:
         except asyncio.TimeoutError:
             return "connect", "no connection in time"
         except ssl.SSLError as error:
-            return "tls", str(getattr(error, "verify_message", "") or error.reason or error)
+            return "tls", _tls_words(error)
         except OSError as error:
             return "connect", _words(error)
         return None
@@ -251,6 +251,9 @@ class Connection:
             self._n_reads += len(receiver.raw)
             if not receiver.is_reusable:
                 self.close()
+        if failure is not None and failure[0] == "cut" and not self._n_reads:
+            question = "" if self._target.context else "; is it https:// there?"
+            failure = "cut", "%s, without a byte%s" % (failure[1], question)
         return Exchange(sent_at, perf_counter(), receiver.reader.status, receiver.raw, failure)
 
     def close(self) -> None:
@@ -264,6 +267,12 @@ def _was_stale(exchange: Exchange) -> bool:
     """Whether the server had closed the connection before the request reached it (RFC 9112, 9.3.1: then ask again)."""
     is_cut = exchange.error is not None and exchange.error[0] == "cut"
     return is_cut and not exchange.raw and exchange.ended_at - exchange.sent_at < STALE_S
+
+
+def _tls_words(error: ssl.SSLError) -> str:
+    words = str(getattr(error, "verify_message", "") or error.reason or error)
+    is_plain = words in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # by version of OpenSSL
+    return "the server speaks no TLS (%s)" % words if is_plain else words
 
 
 def _words(error: OSError) -> str:

@@ -19,7 +19,7 @@ import json
 import time
 from typing import Any, Dict, List, Optional
 
-from opslib.onhost.exchange import Exchange
+from opslib.onhost.exchange import Exchange, Failure
 from opslib.onhost.loadgpu import GpuWatch
 from opslib.onhost.loadlearn import CHAT, learn
 from opslib.onhost.loadlevel import Level, Load, Refused, has_failed, read
@@ -45,9 +45,9 @@ def main(arguments: Dict[str, Any]) -> int:
     except Refused as error:
         print_line({"type": "refused", "message": str(error)})
         return 0
-    problem = run_on_loop(load, _unreachable(load)) if load.options["url"] else ""
-    if problem:
-        print_line({"type": "unreachable", "message": problem})
+    failure = run_on_loop(load, _failure_to_reach(load)) if load.options["url"] else None
+    if failure is not None:
+        print_line({"type": "unreachable", "kind": failure[0], "message": failure[1]})
         return 0
     run_on_loop(load, _prepare(load))
     gpus = GpuWatch(load.options["gpus"]) if load.options["watches_gpus"] else None
@@ -150,12 +150,12 @@ class Sweep:
         return requests, {**line, **details, **own, "n_processes": n_processes}
 
 
-async def _unreachable(load: Load) -> str:
-    """Why no request would reach the URL's server, "" where one does: an address may be mistyped, a unit's is known."""
+async def _failure_to_reach(load: Load) -> Failure:
+    """Why no request would reach the URL's server, None where one does: an address may be mistyped, a unit's not."""
     connection = load.connection()
     failure = await connection.reach()
     connection.close()
-    return failure[1] if failure else ""
+    return failure
 
 
 async def _prepare(load: Load) -> None:

@@ -7,7 +7,7 @@ import re
 import ssl
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from opslib.onhost.completions import Completion, read_completion
 from opslib.onhost.errorwords import error_message
@@ -281,7 +281,13 @@ def _where(options: Dict[str, Any]) -> Tuple[str, int, str, bool]:
         port = parts.port or (443 if is_tls else 80)
     except ValueError as error:
         raise Refused("%s: %s" % (options["url"], error)) from error
-    return parts.hostname, port, parts.path.rstrip("/"), is_tls
+    if options["ca_file"] and not is_tls:
+        raise Refused("a CA file is for https://, and %s is spoken without TLS" % options["url"])
+    try:
+        address = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode("ascii")
+    except UnicodeError as error:
+        raise Refused("%s names no host: %s" % (options["url"], error)) from error
+    return address, port, quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;="), is_tls
 
 
 def _bases(path: str) -> Tuple[str, str, str]:
@@ -315,14 +321,16 @@ def _tls(ca_file: str) -> ssl.SSLContext:
 def _secret(reference: str) -> str:
     """The value behind `env:NAME` or `file:PATH`, looked up where this program runs."""
     kind, _, place = reference.partition(":")
+    if kind not in ("env", "file"):  # it may be the key: not to be quoted
+        raise Refused("an API key is given as env:NAME or file:PATH, never itself")
     try:
         if kind == "file":
             with open(os.path.expanduser(place), encoding="utf-8") as file:
                 value = file.read().strip()
         else:
-            value = os.environ.get(place, "") if kind == "env" else ""
+            value = os.environ.get(place, "")
     except (OSError, ValueError) as error:
         raise Refused("the API key of %s can't be read: %s" % (reference, error)) from error
-    if not value or not value.isprintable():
+    if not value or not value.isprintable() or not value.isascii():
         raise Refused("there is no API key behind %s" % reference)
     return value

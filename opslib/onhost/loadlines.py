@@ -1,12 +1,15 @@
 """What a level's answers become: one line for each request, one for the level."""
 
 import time
-from typing import Any, Dict, List, Tuple
+from itertools import accumulate
+from typing import Any, Dict, List, Optional, Tuple
 
 from opslib.onhost.completions import Completion
 from opslib.onhost.loadlevel import Answer, Level, read
 
 Line = Dict[str, Any]
+STEADY_SHARE = 0.95
+_BY_PATH = ("http_404", "http_405")  # what fails by where it was sent
 
 
 def lines_of(level: Level) -> Tuple[List[Line], Line]:
@@ -15,7 +18,8 @@ def lines_of(level: Level) -> Tuple[List[Line], Line]:
     for answer in sorted(level.answers, key=lambda answer: answer.number):
         completion = answer.completion or read(answer.exchange, keep_text=level.load.options["keep_text"])
         if completion.error is not None:
-            messages.setdefault(*completion.error)
+            kind, words = completion.error
+            messages.setdefault(kind, words + _asked(level) if kind in _BY_PATH else words)
         requests.append(_request_line(level, answer, completion))
     ends = [answer.exchange.ended_at for answer in level.answers] or [time.perf_counter()]
     line = {
@@ -27,6 +31,10 @@ def lines_of(level: Level) -> Tuple[List[Line], Line]:
         **level.meter,
     }
     return requests, line
+
+
+def _asked(level: Level) -> str:
+    return " (POST %s)" % level.load.path(level.load.options["endpoint"])
 
 
 def merged(shares: List[Tuple[List[Line], Line]]) -> Tuple[List[Line], Line]:
@@ -58,10 +66,35 @@ def summary_of(requests: List[Line], line: Line) -> Line:
         "client_cpu_share": line["client_cpu_share"],
         "error_share": 1 - len(good) / line["n_requests"] if line["n_requests"] else 0.0,
         "output_throughput": n_tokens / line["duration_s"] if line["duration_s"] else 0.0,
+        "steady_output_throughput": None if line.get("request_rate") else _steady(good, line["concurrency"]),
         "ttft_ms": _spread([request["ttft_ms"] for request in good if request["ttft_ms"] is not None]),
         "tpot_ms": _spread(tpot),
         "e2e_latency_ms": _spread([r["e2e_latency_ms"] for r in good if r["e2e_latency_ms"] is not None]),
     }
+
+
+def _steady(good: List[Line], concurrency: int) -> Optional[float]:
+    """Tokens (chunks where none are counted) per second while at least 95 % of the streams were open; None if never.
+
+    From one answer's end to another's: a window that begins anywhere else holds tokens whose prefill lies before it.
+    A level's own beginning and end, when few streams are open, weigh the more the fewer requests it has.
+    """
+    good = [request for request in good if request["ttft_ms"] is not None]
+    ends = [request["sent_at_s"] + request["e2e_latency_ms"] / 1000 for request in good]
+    moves = sorted([(request["sent_at_s"], 1) for request in good] + [(end, -1) for end in ends])
+    n_open = list(accumulate(move for _, move in moves))
+    full = [number for number, count in enumerate(n_open) if count >= STEADY_SHARE * concurrency]
+    if not full:
+        return None
+    last = moves[full[-1] + 1][0]
+    first = min((end for end in ends if end >= moves[full[0]][0]), default=last)
+    n_tokens = 0.0
+    for request in good:
+        steps = accumulate([request["ttft_ms"], *request["itl_ms"]])
+        n_inside = sum(first < request["sent_at_s"] + step / 1000 <= last for step in steps)
+        n_chunks = len(request["itl_ms"]) + 1
+        n_tokens += n_inside * (request["completion_tokens"] or n_chunks) / n_chunks
+    return n_tokens / (last - first) if last > first else None
 
 
 def _request_line(level: Level, answer: Answer, completion: Completion) -> Line:

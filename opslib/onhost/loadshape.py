@@ -1,7 +1,9 @@
 """When requests are sent, and when a sweep has seen enough: numbers in, numbers out."""
 
 import random
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+Throughputs = Tuple[float, Optional[float]]  # of a whole level, and of its steady part where it had one
 
 MIN_GAIN = 1.05
 MAX_CPU_SHARE = 0.60  # beyond this a client is late at its own sockets
@@ -96,11 +98,24 @@ def rotated(levels: Sequence[Any], by: int) -> List[Any]:
     return [*levels[by:], *levels[:by]]
 
 
+def growth(before: Throughputs, after: Throughputs) -> float:
+    """How many times as much a level gives as the one before it: over the whole level or its steady part, the lesser.
+
+    With few requests for each stream, a level's beginning and end hold its whole down, a small one's more than a large
+    one's: a full server seems to grow. Its steady part does not, but is short where requests are few.
+
+    >>> growth((852.0, 1023.0), (931.0, 1007.0)) < 1 < growth((100.0, None), (190.0, None))
+    True
+    """
+    ratios = [new / old for old, new in zip(before, after) if old and new]
+    return min(ratios, default=0.0)
+
+
 def stop_reason(levels: Sequence[Dict[str, Any]], bounds: Dict[str, Any]) -> Optional[str]:
     """Why a sweep needs no larger level: a bound is passed, or throughput stopped growing; None to go on.
 
-    A level is {concurrency, client_cpu_share, error_share, output_throughput, and ttft_ms, tpot_ms, e2e_latency_ms as
-    {p50, p99}}.
+    A level is {concurrency, client_cpu_share, error_share, output_throughput, steady_output_throughput, and ttft_ms,
+    tpot_ms, e2e_latency_ms as {p50, p99}}.
     """
     last = levels[-1]
     if last["client_cpu_share"] > MAX_CPU_SHARE:
@@ -116,11 +131,9 @@ def stop_reason(levels: Sequence[Dict[str, Any]], bounds: Dict[str, Any]) -> Opt
     if len(levels) < 2:
         return None
     before = levels[-2]
-    gain = last["output_throughput"] / before["output_throughput"] if before["output_throughput"] else 0.0
+    gain = growth(*((level["output_throughput"], level.get("steady_output_throughput")) for level in (before, last)))
     if gain < bounds.get("min_gain", MIN_GAIN) and last["ttft_ms"]["p50"] > before["ttft_ms"]["p50"]:
-        return "throughput grew by %.0f%% from concurrency %d to %d while ttft grew" % (
-            100 * (gain - 1),
-            before["concurrency"],
-            last["concurrency"],
-        )
+        word = "grew" if gain >= 1 else "fell"
+        found = (word, 100 * abs(gain - 1), before["concurrency"], last["concurrency"])
+        return "throughput %s by %.0f%% from concurrency %d to %d while ttft grew" % found
     return None

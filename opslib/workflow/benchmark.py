@@ -15,6 +15,10 @@ from opslib.domain.states import CheckResult, State
 from opslib.errors import BadParameter, HostUnreachable, UnexpectedAnswer
 
 Progress = Callable[["Mapping[str, Any] | BenchmarkLevel"], None]
+_HINTS = {
+    "connect": "is it running, and is that its address?",
+    "tls": "its own CA goes by --ca-file; is it https:// there, and is that the certificate's name?",
+}
 _GRACE_S = 30.0  # what the program may need beyond its deadline to start, read its answers and print them
 
 
@@ -178,7 +182,7 @@ def _measure(
                 if line["type"] == "refused":
                     raise BadParameter(str(line["message"]), host=host.settings.alias)
                 if line["type"] == "unreachable":
-                    where, hint = arguments["url"], "is it running, and is that its address?"
+                    where, hint = arguments["url"], _HINTS[line["kind"]]
                     raise HostUnreachable(f"no connection to {where}: {line['message']}", hint=hint)
                 if line["type"] == "request":
                     requests.append(line)

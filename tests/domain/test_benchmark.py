@@ -213,9 +213,9 @@ def test_an_open_loop_tells_both_starts():
 def test_the_steady_part_leaves_out_start_and_end():
     """Where one of two streams is alone for a while, throughput with both is told beside the whole."""
     both = [request(sent_at_s=0.0), request(sent_at_s=0.0, e2e_latency_ms=1500.0, itl_ms=[100.0, 1200.0])]
-    level = level_of(both, concurrency=2)
-    assert level.output_throughput == 3.0
-    assert level.steady_output_throughput == pytest.approx(5 / 0.5)  # until the first has ended
+    level = level_of([*both, request(sent_at_s=0.5)], concurrency=2)
+    assert level.output_throughput == 4.5
+    assert level.steady_output_throughput == pytest.approx(3 / 0.5)  # from the first's end to the third's
 
 
 def test_histograms_hold_every_sample():

@@ -78,3 +78,39 @@ def test_a_trace_needs_a_time_in_each_line():
         parse_trace('1\n{"x": 2}\n')
     with pytest.raises(BadParameter, match="empty"):
         parse_trace("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('\ufeff{"prompt": "a"}\n\n  \n{"prompt": "b"}\r\n', ["a", "b"]),
+        ('{"prompt": "a\u2028b\x85c"}\n"d"', ["a\u2028b\x85c", "d"]),
+        ('[{"conversations": [{"from": "human", "value": "one turn"}]}]', ["one turn"]),
+        ('[{"conversations": [{"from": "gpt", "value": "Hello!"}, {"from": "human", "value": "Hi"}]}]', ["Hi"]),
+        ('[{"conversations": [{"role": "system", "content": "Be"}, {"role": "user", "content": "Hi"}]}]', ["Hi"]),
+        (
+            '[{"conversations": [{"from": "gpt", "value": "alone"}]}, {"conversations": {}}, {"messages": ["x"]}, "a"]',
+            ["a"],
+        ),
+        ('[{"conversations": {"a": 1}, "prompt": "a"}, {"messages": 7, "text": "b"}, null, 3, []]', ["a", "b"]),
+    ],
+)
+def test_prompt_files_of_odd_forms_are_read(text, expected):
+    """Byte order marks, blank lines, separators inside a string, turns that ask nothing: what asks is taken."""
+    assert [prompt.prompt for prompt in parse_prompts(text)] == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\ufeff", "\n \n", "{}", "[[]]", '[{"conversations": [{"from": "gpt", "value": "a"}]}]']
+)
+def test_a_file_without_a_prompt_is_refused(text):
+    """Nothing that asks is a bad parameter, not an empty load."""
+    with pytest.raises(BadParameter, match="no prompt"):
+        parse_prompts(text)
+
+
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "true", '{"timestamp": "now"}', "null"])
+def test_a_trace_has_numbers(text):
+    """What is no moment in time is refused with its line."""
+    with pytest.raises(BadParameter, match="line 2 of the trace"):
+        parse_trace(f"1\n{text}\n")

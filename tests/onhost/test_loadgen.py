@@ -200,7 +200,10 @@ def test_a_missing_api_key_is_told_by_the_server(tmp_path):
     [
         {"api_key": "env:NO_SUCH_VARIABLE_HERE"},
         {"api_key": "file:/no/such/file"},
+        {"api_key": "geheim-1234"},
         {"url": "ftp://host/"},
+        {"url": "http://host/", "ca_file": "/etc/ssl/certs/ca-certificates.crt"},
+        {"url": "http://bü..cher/"},
         {"url": "https://host/", "ca_file": "/no/such/ca.pem"},
     ],
 )
@@ -209,6 +212,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_sent(arguments, capsy
     assert loadgen.main({"port": 9, **arguments}) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["type"] == "refused"
+    assert "geheim" not in line
 
 
 def test_tls_is_spoken_only_with_a_known_ca(tmp_path, capsys):

@@ -7,7 +7,10 @@ import statistics
 
 import pytest
 
+from opslib.domain.benchmark_judge import find_knee
+from opslib.domain.benchmark_samples import LevelRun, summarize
 from opslib.onhost.loadgpu import FIELDS, GpuWatch, vector
+from opslib.onhost.loadlines import summary_of
 from opslib.onhost.loadshape import arrivals, draw, stop_reason
 from tests.truth import run, truth_of, truth_server
 
@@ -220,3 +223,31 @@ def test_a_host_without_gpus_has_no_samples(monkeypatch):
     watch.start()
     watch.stop()
     assert watch.samples(0.0, 1e12) == []
+
+
+def slotted(n_slots, concurrency, per_stream=2, ttft_s=0.06, itl_s=0.004, n_tokens=16):
+    """The lines of a level against a server that works on so many requests at once and lets the others wait."""
+    free, streams = [0.0] * n_slots, [0.06 * n / concurrency for n in range(concurrency)]
+    requests = []
+    for index in range(max(4, per_stream * concurrency)):
+        sent_at, begins_at = min(streams), max(min(streams), min(free))
+        ends_at = begins_at + ttft_s + itl_s * (n_tokens - 1)
+        streams[streams.index(sent_at)] = free[free.index(min(free))] = ends_at
+        times = {"ttft_ms": 1000 * (begins_at + ttft_s - sent_at), "e2e_latency_ms": 1000 * (ends_at - sent_at)}
+        line = {"index": index, "sent_at_s": sent_at, "itl_ms": [1000 * itl_s] * (n_tokens - 1), "error": None}
+        requests.append({**line, **times, "prompt_tokens": 4, "completion_tokens": n_tokens})
+    level = {"concurrency": concurrency, "n_requests": len(requests), "duration_s": max(streams), "error_messages": {}}
+    return LevelRun({**level, "client_cpu_share": 0.1, "loop_lag_p99_ms": 0.1, "server": {}}, requests)
+
+
+@pytest.mark.parametrize(("n_slots", "expected"), [(1, 1), (2, 2), (3, 4), (8, 8), (12, 16), (24, 32), (32, 32)])
+def test_saturation_is_the_first_level_that_fills_the_server(n_slots, expected):
+    """At two requests a stream, the sweep ends behind it and the knee is there, whatever the server's capacity."""
+    runs = [slotted(n_slots, 2**power) for power in range(8)]
+    summaries, reason = [], None
+    while reason is None:
+        run_ = runs[len(summaries)]
+        summaries.append(summary_of(run_.requests, run_.level))
+        reason = stop_reason(summaries, {})
+    assert summaries[-2]["concurrency"] == expected
+    assert find_knee([summarize([run_]) for run_ in runs]) == expected

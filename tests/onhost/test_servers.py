@@ -152,6 +152,7 @@ def test_a_connection_that_the_server_has_left_is_no_error():
         ("/v1beta/openai", "/metrics", "/v1beta/openai/completions"),
         ("/v1/chat/completions", "/metrics", "/v1/chat/completions"),
         ("/llm/completions", "/llm/metrics", "/llm/completions"),
+        ("/ü b/v1", "/%C3%BC%20b/metrics", "/%C3%BC%20b/v1/completions"),
     ],
 )
 def test_a_url_may_be_a_servers_or_an_apis_or_an_endpoints(path, metrics, completions):
