@@ -52,6 +52,8 @@ def run_command(
     """
     endpoint = {name: given.pop(name) for name in ("model", "ca_file", "api_key")}
     chosen = {name: value for name, value in given.items() if value is not None}
+    if endpoint["api_key"] and not endpoint["api_key"].startswith(("env:", "file:")):  # a key must not be repeated here
+        raise BadParameter("--api-key: give env:NAME or file:PATH, never the key itself")
     if "://" in target:
         if unit or client != "opslib":
             raise BadParameter("a URL has no unit, and other clients run on a host", hint="opslib bench run HOST UNIT")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ def make_plan(
     for name, size in (("--gpu-memory-gib", gpu_memory_gib), ("--free-gib", free_gib)):
         if size is not None and not math.isfinite(size):
             raise BadParameter(f"{name} {size}: a size in GiB is needed")
+    if engine_version and not re.search(r"\d+\.\d+", engine_version):  # as the newest one it would be planned for
+        raise BadParameter(f"--engine-version {engine_version}: expected a version such as 0.15, 0.11.x or 0.1x")
     given = PlanInput(
         flags=flags,
         engine_version=engine_version,

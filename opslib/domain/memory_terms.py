@@ -24,7 +24,7 @@ def _era(version: Triple) -> dict[str, Any]:
     row: dict[str, Any]
     for row in table()["sampler"]:
         minor = 999 if row["until"] == "999" else int(row["until"].partition(".")[2])
-        if version[1] <= minor:
+        if version[:2] <= (0, minor):
             return row
     return dict(table()["sampler"][-1])
 

@@ -215,3 +215,20 @@ def test_groups_of_a_mixed_quantization_count_each_for_itself(capsys, config, tm
         path.write_text(json.dumps({**MINIMAX, "quantization_config": method}))
         sizes.append(planned(capsys, "--config", str(path), *GPUS, "--", *STORY)[1]["per_gpu_gib"]["weights"])
     assert 0 < sizes[0] - sizes[1] < 1
+
+
+@pytest.mark.parametrize("text", ["foo", "latest", "15"])
+def test_a_version_that_is_none_is_refused(text, capsys, config):
+    """It isn't planned for the newest instead, without a word."""
+    assert call(["plan", "--config", config, "--gpu-memory-gib", "80", "--engine-version", text, "--", *STORY]) == 4
+    assert f"--engine-version {text}: expected a version such as 0.15" in capsys.readouterr().err
+
+
+def test_a_version_after_the_newest_known_is_planned_as_the_newest(capsys, config):
+    """The eras are of whole versions: 1.0 is not older than 0.10."""
+    line = ["--config", config, "--gpu-memory-gib", "94.97", "--gpus", "8"]
+    peaks = [
+        planned(capsys, *line, "--engine-version", version, "--", *STORY)[1]["per_gpu_gib"]["activation_peak"]
+        for version in ("0.33", "1.0", "0.10")
+    ]
+    assert peaks[0] == peaks[1] != peaks[2]
