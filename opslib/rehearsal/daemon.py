@@ -23,6 +23,7 @@ from opslib.rehearsal.leftovers import PREFIX, hold, sweep
 ALIAS = "rehearsal"
 _CLOSE_TIMEOUT_S = 10.0
 _PARENT_CHECK_S = 0.5
+_STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Daemon:
@@ -121,17 +122,29 @@ def run_daemon(arguments: argparse.Namespace, serve: Callable[[Path], Coroutine[
         if arguments.remove_root:
             hold(root)
             sweep()
-        asyncio.run(serve(root.resolve()))
+        asyncio.run(_served(serve(root.resolve())))
     finally:
         if arguments.remove_root:
             shutil.rmtree(root, ignore_errors=True)
     return 0
 
 
+async def _served(serving: Coroutine[Any, Any, None]) -> None:
+    """Serve, and take no signal to the loop after that: one that came while the loop closes would be written about."""
+    try:
+        await serving
+    finally:
+        loop = asyncio.get_running_loop()
+        for number in _STOPPING:
+            if loop.remove_signal_handler(number):
+                signal.signal(number, signal.SIG_IGN)  # it ends already, and clears up
+        loop.remove_signal_handler(signal.SIGCHLD)
+
+
 def stop_signals() -> asyncio.Event:
     """Set by SIGTERM, SIGINT and SIGHUP: the daemon is to end."""
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in _STOPPING:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     return stop
 

@@ -67,3 +67,32 @@ def test_a_killed_daemons_root_is_swept_by_the_next(tmp_path, monkeypatch):
     with start_rehearsal("healthy") as host:
         assert [path.name for path in tmp_path.iterdir()] == [host.root.name]
     assert list(tmp_path.iterdir()) == []
+
+
+END_AMONG_SIGNALS = """
+import argparse, asyncio, os, signal, sys
+from pathlib import Path
+from opslib.rehearsal.daemon import run_daemon, stop_signals
+
+async def serve(root):
+    loop = asyncio.get_running_loop()
+    stop_signals()
+    loop.add_signal_handler(signal.SIGCHLD, lambda: None)
+    close_pipe = loop._close_self_pipe
+    def close_and_signal():
+        close_pipe()
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+    loop._close_self_pipe = close_and_signal
+
+run_daemon(argparse.Namespace(root=Path(sys.argv[1]), remove_root=True), serve)
+print("ended")
+"""
+
+
+def test_a_daemon_ends_without_a_word_among_signals(tmp_path):
+    """A child's end or a second signal while the loop closes is no message on the operator's terminal."""
+    command = [sys.executable, "-c", END_AMONG_SIGNALS, str(tmp_path / "opslib-root")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "ended\n", "")
+    assert not (tmp_path / "opslib-root").exists()
