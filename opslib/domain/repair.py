@@ -41,8 +41,11 @@ def compute_repairs(diagnosis: Diagnosis, facts: RepairFacts) -> tuple[Remedy, .
 
 
 def with_diff(remedy: Remedy, unit_text: str, unit_path: str) -> Remedy:
-    """The remedy with the change of the unit file that it means, where it changes the unit."""
-    changed = changed_unit(remedy, unit_text) if unit_text else None
+    """The remedy with the change of the unit file that it means, where it changes the unit and can be made there."""
+    try:
+        changed = changed_unit(remedy, unit_text) if unit_text else None
+    except OpslibError:
+        return remedy
     if changed is None or changed == unit_text:
         return remedy
     return remedy.model_copy(update={"diff": unified_diff(unit_text, changed, unit_path)})

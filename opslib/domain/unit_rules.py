@@ -11,7 +11,8 @@ from itertools import pairwise
 from opslib.domain.container import container_of
 from opslib.domain.redaction import says_secret
 from opslib.domain.time_span import parse_time_span
-from opslib.domain.unit_file import UnitFile, group_words
+from opslib.domain.unit_file import UnitFile
+from opslib.domain.unit_flags import group_words
 from opslib.domain.unit_words import split_words
 from opslib.domain.vllm_flags import flag_table, is_flag, parse_serve_arguments, read_flag_name
 

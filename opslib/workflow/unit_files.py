@@ -67,5 +67,8 @@ def plan_flag(host: Host, unit: str, name: str, value: str | None, *, is_removed
     Everything else keeps its wording and its place. Raises Refused for an engine in a container.
     """
     files = gather_unit_files(host, unit)
-    part = files.without_engine_flag(name) if is_removed else files.with_engine_flag(name, value)
+    try:
+        part = files.without_engine_flag(name) if is_removed else files.with_engine_flag(name, value)
+    except Refused as error:
+        raise Refused(f"{files.unit}: {error.message}", host=host.settings.alias, hint=error.hint) from error
     return plan_file(host, unit, part.path, part.text)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opslib.domain.unit_file import parse_unit_file, render_exec_start, unified_diff
 from opslib.domain.unit_words import quote_word, split_words
 from opslib.domain.vllm_unit import GuardSettings, render_vllm_unit
-from opslib.errors import UnexpectedAnswer
+from opslib.errors import Refused, UnexpectedAnswer
 
 FOREIGN = """# hand-written
 [Unit]
@@ -102,8 +102,78 @@ def test_a_flag_taken_out_leaves_the_model_behind_it():
 @pytest.mark.parametrize("value", ["/a ; /b", '/a "open', ""])
 def test_a_command_line_that_cannot_be_changed_safely_is_refused(value):
     """Several commands, an open quote or no command: no flag is set by guess."""
-    with pytest.raises(UnexpectedAnswer):
+    with pytest.raises((UnexpectedAnswer, Refused)):
         parse_unit_file(f"[Service]\nExecStart={value}\n").with_engine_flag("--port", "1")
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "value", "wanted"),
+    [
+        # what is asked for is what is written: negation, one member of an object, a level, a flag that is newer
+        ("serve /m --enable-prefix-caching", "--no-enable-prefix-caching", None, "serve /m --no-enable-prefix-caching"),
+        ("serve /m --no-enable-prefix-caching", "--enable-prefix-caching", None, "serve /m --enable-prefix-caching"),
+        ("serve /m", "--compilation-config.mode", "0", "serve /m --compilation-config.mode 0"),
+        ("serve /m -cc.mode 3 -cc.level=1", "-cc.mode", "0", "serve /m --compilation-config.mode 0 -cc.level=1"),
+        ("serve /m -cc.mode 3 -cc.level=1", "--compilation-config", "{}", "serve /m --compilation-config {}"),
+        ("serve /m -O3 --port 1", "-O2", None, "serve /m -O2 --port 1"),
+        ("serve /m --port 1 --newer 1", "--newer", "2", "serve /m --port 1 --newer 2"),
+        ("serve /m --port 1", "--served-model-name", "--x", "serve /m --served-model-name=--x --port 1"),
+        # behind a variable that may bring the flag: the last mention rules
+        ("serve /m --port 1 $ARGS", "--seed", "2", "serve /m --port 1 $ARGS --seed 2"),
+        ("serve /m --seed 1 --port 1 '$ARGS'", "--seed", "2", "serve /m --port 1 '$ARGS' --seed 2"),
+        ("serve /m --enforce-eager ${EXTRA}", "--seed", "2", "serve /m --enforce-eager ${EXTRA} --seed 2"),
+        ("serve /m --seed $N --port $P", "--seed", "2", "serve /m --seed 2 --port $P"),
+        ("serve ${MODEL} --port 1", "--seed", "2", "serve ${MODEL} --seed 2 --port 1"),
+    ],
+)
+def test_what_was_asked_is_what_the_engine_gets(words, name, value, wanted):
+    """A flag keeps its sense, and stands where no other mention overrules it."""
+    unit = parse_unit_file(f"[Service]\nExecStart=/v/vllm {words}\n").with_engine_flag(name, value)
+    assert unit.render() == f"[Service]\nExecStart=/v/vllm {wanted}\n"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "/usr/bin/nice -n 5 /v/vllm serve /m",
+        "/usr/bin/numactl --cpunodebind 0 -- /v/vllm serve /m",
+        "/v/python -m vllm.entrypoints.openai.api_server",
+        "/v/python -u -m sglang.launch_server",
+        "/v/vllm serve $MODEL",
+    ],
+)
+def test_flags_of_what_runs_the_engine_are_none_of_its_own(program):
+    """A new flag goes behind the engine's first words."""
+    unit = parse_unit_file(f"[Service]\nExecStart={program}\n").with_engine_flag("--seed", "1")
+    assert unit.render() == f"[Service]\nExecStart={program} --seed 1\n"
+
+
+@pytest.mark.parametrize(
+    "command", ["/bin/bash -c 'vllm serve /m'", '/usr/bin/env A=1 /bin/sh -c "exec vllm serve /m"', "/opt/start.sh /m"]
+)
+def test_a_shells_command_is_not_changed(command):
+    """What a shell or a script makes of its arguments isn't known: nothing is set by guess."""
+    unit = parse_unit_file(f"[Service]\nExecStart={command}\n")
+    with pytest.raises(Refused, match="starts the engine"):
+        unit.with_engine_flag("--seed", "1")
+
+
+@pytest.mark.parametrize("words", ["/m --port 1 $ARGS", "--newer /m"])
+def test_a_flag_that_cannot_be_found_is_not_taken_out(words):
+    """One that a variable may bring stands elsewhere; the model isn't mistaken for a value."""
+    unit = parse_unit_file(f"[Service]\nExecStart=/v/vllm serve {words}\n")
+    with pytest.raises(Refused, match=r"\$ARGS may bring it|can't be told"):
+        unit.without_engine_flag("--newer")
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [["/v/vllm serve /m", "/bin/echo done"], ["/bin/true", "/v/vllm serve /m"], ["/bin/a ; /v/vllm serve /m"]],
+)
+def test_of_several_commands_the_engines_is_read(commands):
+    """A oneshot unit has several, in any order, or in one line."""
+    unit = parse_unit_file("[Service]\n" + "".join(f"ExecStart={command}\n" for command in commands))
+    assert unit.engine_argv == ("/v/vllm", "serve", "/m")
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")), max_size=6))

@@ -10,6 +10,7 @@ from opslib.domain.unit_files import UnitFiles, UnitPart
 from opslib.domain.unit_lint import lint_unit, list_rules, read_verify
 from opslib.domain.unit_rules import FINDERS
 from opslib.domain.vllm_unit import GuardSettings, render_vllm_unit, start_timeout_s
+from opslib.errors import Refused
 
 CASES = Path(__file__).parents[1] / "cases" / "units"
 RULES = list_rules()
@@ -124,3 +125,37 @@ def test_a_change_goes_into_the_file_that_rules() -> None:
     assert after.without_engine_flag("--max-num-seqs").path == flag.path
     lifted = after.changed(lambda text: text.replace("=1G", "=infinity"), key="MemoryMax")
     assert lifted.text == "[Service]\nMemoryMax=infinity\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "path", "target"),
+    [
+        ("v.service", "/lib/systemd/system/v.service", "v.service.d/50-opslib.conf"),
+        ("v.service", "/usr/lib/systemd/system/v.service.d/90-x.conf", "v.service.d/90-x.opslib.conf"),
+        ("v@a.service", "/etc/systemd/system/v@.service", "v@a.service.d/50-opslib.conf"),
+        ("v@a.service", "/etc/systemd/system/v@a.service.d/x.conf", "v@a.service.d/x.conf"),
+    ],
+)
+def test_a_command_that_is_taken_over_keeps_its_wording(unit: str, path: str, target: str) -> None:
+    """Prefix, variables and specifiers mean the same in the drop-in, which is read after the file that ruled.
+
+    A template's file is all instances': one instance's change goes into its own drop-in.
+    """
+    command = "ExecStart=-/v/vllm serve %i --max-num-seqs 8 \\\n  --host $ADDRESS --port ${PORT}\n"
+    ruling = UnitPart(path=path, text=f"[Service]\nExecStart=\nExecStart=/bin/true\n{command}")
+    changed = UnitFiles(unit=unit, parts=(ruling,)).with_engine_flag("--max-num-seqs", "4")
+    assert changed.path == f"/etc/systemd/system/{target}"
+    assert changed.path == path or changed.path.rpartition("/")[2] > path.rpartition("/")[2] or path.endswith("service")
+    assert changed.text == f"[Service]\nExecStart=\nExecStart=/bin/true\n{command.replace('seqs 8', 'seqs 4')}"
+
+
+def test_a_command_that_was_cleared_is_not_changed() -> None:
+    """Where a drop-in takes the command back no change of it would count; the file is named."""
+    parts = (
+        UnitPart(path="/etc/systemd/system/v.service", text="[Service]\nExecStart=/v/vllm serve m\n"),
+        UnitPart(path="/etc/systemd/system/v.service.d/x.conf", text="[Service]\nExecStart=\n"),
+    )
+    with pytest.raises(Refused, match=r"x\.conf clears"):
+        UnitFiles(unit="v.service", parts=parts).with_engine_flag("--port", "1")
+    added = UnitPart(path="/etc/systemd/system/v.service.d/y.conf", text="[Service]\nExecStart=/bin/echo done\n")
+    assert UnitFiles(unit="v.service", parts=(parts[0], added)).with_engine_flag("--port", "1").path == parts[0].path
