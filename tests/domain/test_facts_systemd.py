@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from opslib.domain.facts.systemd import parse_unit_show, show_unit_command, unit_name
-from opslib.errors import UnexpectedAnswer
+from opslib.errors import BadParameter, UnexpectedAnswer
 
 CASES = Path(__file__).parents[1] / "cases" / "systemd"
 
@@ -70,3 +70,11 @@ def test_the_question_asks_in_utc_and_names_the_unit_in_full():
     assert command[:4] == ("env", "TZ=UTC", "systemctl", "show")
     assert command[-2:] == ("--", "vllm-minimax.service")
     assert unit_name("a.timer") == "a.timer"
+
+
+@pytest.mark.parametrize("unit", ["vllm-*", "vllm?", "[ab]", "a b", "../a", "a\nb", "größe", "v@", "v@.service"])
+def test_a_unit_is_one_unit(unit: str) -> None:
+    """Systemctl takes a pattern for all units that match, and a template never runs: neither is sent to a host."""
+    with pytest.raises(BadParameter):
+        show_unit_command(unit)
+    assert show_unit_command(r"a\x2db:c_d.e@f-1")[-1] == r"a\x2db:c_d.e@f-1.service"

@@ -1,10 +1,11 @@
 """What systemd says about a unit: `systemctl show`, read into a value."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from opslib.domain.states import Value
-from opslib.errors import UnexpectedAnswer
+from opslib.errors import BadParameter, UnexpectedAnswer
 
 PROPERTIES = (
     "Id",
@@ -26,6 +27,7 @@ PROPERTIES = (
     "UnitFileState",
 )
 _UNIT_SUFFIXES = (".service", ".socket", ".timer", ".target", ".mount", ".slice", ".path", ".scope")
+_NO_UNIT = re.compile(r"[^A-Za-z0-9:_.\\@-]")  # systemd.unit(5): what a name may not hold, patterns' signs among it
 _TIME_FORMATS = ("%a %Y-%m-%d %H:%M:%S UTC", "%a %Y-%m-%d %H:%M:%S.%f UTC")
 _CLD_EXITED = 1  # waitid(2): the codes that ExecMainCode carries
 _CLD_WORDS = {2: "killed by signal", 3: "dumped core on signal"}
@@ -74,17 +76,23 @@ class UnitStatus(Value):
 def unit_name(unit: str) -> str:
     """The full name of `unit`, with ".service" where no unit type is given.
 
+    Raises BadParameter for what can't be one unit's name: systemctl takes `vllm-*` for all units that match.
+
     >>> unit_name("vllm-minimax")
     'vllm-minimax.service'
     """
+    if strange := _NO_UNIT.search(unit):
+        raise BadParameter(f"{unit!r} is no unit's name: {strange[0]!r} can't be in one; patterns aren't taken")
     return unit if unit.endswith(_UNIT_SUFFIXES) else f"{unit}.service"
 
 
 def show_unit_command(unit: str) -> tuple[str, ...]:
     """Asks systemd for the state of one unit, its restarts, last exit and unit file; times come in UTC.
 
-    TZ=UTC does this for every version; `--timestamp=` exists from 247 on only.
+    TZ=UTC does this for every version; `--timestamp=` exists from 247 on only. Raises BadParameter for a template.
     """
+    if unit_name(unit).rpartition(".")[0].endswith("@"):
+        raise BadParameter(f"{unit} is a template, which doesn't run by itself: name an instance, as in vllm@NAME")
     properties = ",".join(PROPERTIES)
     return ("env", "TZ=UTC", "systemctl", "show", f"--property={properties}", "--", unit_name(unit))
 
