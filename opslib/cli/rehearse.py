@@ -27,7 +27,9 @@ _COUNT = click.IntRange(1, MOST_HOSTS)
 @click.option("--list", "is_list", is_flag=True, help="List the scenarios and how the deploy comes out.")
 @click.option("--hosts", "n_hosts", type=_COUNT, metavar="N", help="Rehearse a rollout over N practice hosts.")
 @click.option("--scenario-on", "scenario_on", multiple=True, metavar="N=SCENARIO", help="What goes wrong on host N.")
-@click.option("--serve", "is_serve", is_flag=True, help="Only keep the hosts there, for commands in another terminal.")
+@click.option(
+    "--serve", "is_serve", is_flag=True, help="Only keep the hosts, or one, for commands in another terminal."
+)
 @care_options
 @parameter_option("One parameter of 90-deploy.")
 @runs_dir_option("Where the record goes")
@@ -53,13 +55,13 @@ def rehearse_command(
     if is_list:
         _list(as_json=as_json)
         return 0
-    if n_hosts is not None:
+    if n_hosts is not None or is_serve:
         if is_serve:
             refuse_given((*CARE_NAMES, "words", "runs_dir"), "with --serve nothing is rolled out")
         given = read_given(RUNBOOK, (), words)
-        wanted = Wanted(n_hosts, scenario, scenario_on)
+        wanted = Wanted(n_hosts or 1, scenario, scenario_on)
         return rehearse_fleet(wanted, given, care, runs_dir, is_serve=is_serve, as_json=as_json)
-    refuse_given((*CARE_NAMES, "scenario_on", "is_serve"), "about many hosts: it needs --hosts")
+    refuse_given((*CARE_NAMES, "scenario_on"), "about many hosts: it needs --hosts")
     name = scenario or DEFAULT_SCENARIO
     host = f"rehearsal:{name}"
     check_alias(host)

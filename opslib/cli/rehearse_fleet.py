@@ -75,17 +75,25 @@ def rehearse_fleet(
 def _serve(fleet: RehearsalFleet, *, as_json: bool) -> int:
     """Keep the hosts there until somebody ends this command."""
     ended = threading.Event()
-    if as_json:
-        show(json.dumps({"inventory": str(fleet.inventory), "hosts": list(fleet.aliases)}))
-    else:
-        faults = [f"{host.settings.alias}: {host.scenario}" for host in fleet.hosts if host.scenario != "healthy"]
-        show(f"{len(fleet.hosts)} practice hosts, {fleet.aliases[0]} to {fleet.aliases[-1]}, label {LABEL}")
-        show("".join(f"  {fault}\n" for fault in faults), end="")
-        show("In another terminal, as long as this command runs (Ctrl-C ends it, and the hosts):")
-        show(f"  export OPSLIB_HOSTS={fleet.inventory}")
-        show(f"  opslib survey {' '.join(fleet.aliases[:2])}")
-        show(f"  opslib rollout deploy --hosts {LABEL}")
     with signals_to(lambda _number: ended.set()):
+        _tell(fleet, as_json=as_json)
         while not ended.wait(1.0):
             pass
     return 0
+
+
+def _tell(fleet: RehearsalFleet, *, as_json: bool) -> None:
+    """Where the hosts are, what goes wrong there, and how another terminal gets at them."""
+    if as_json:
+        show(json.dumps({"inventory": str(fleet.inventory), "hosts": list(fleet.aliases)}))
+        return
+    first, last, n_hosts = fleet.aliases[0], fleet.aliases[-1], len(fleet.hosts)
+    named = f"{n_hosts} practice hosts, {first} to {last}" if n_hosts > 1 else f"a practice host, {first}"
+    show(f"{named}, label {LABEL}")
+    faults = [f"{host.settings.alias}: {host.scenario}" for host in fleet.hosts if host.scenario != "healthy"]
+    show("".join(f"  {fault}\n" for fault in faults), end="")
+    show("In another terminal, as long as this command runs (Ctrl-C ends it, and the hosts):")
+    show(f"  export OPSLIB_HOSTS={fleet.inventory}")
+    show(f"  opslib survey {' '.join(fleet.aliases[:2])}")
+    deploy = f"rollout deploy --hosts {LABEL}" if n_hosts > 1 else f"run deploy -p host={first} -p consent=given"
+    show(f"  opslib {deploy}")

@@ -3,9 +3,12 @@
 import io
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -288,7 +291,7 @@ REHEARSE = [
     ("--hosts 3 --scenario-on 2=helthy", "no scenario 'helthy'"),
     ("--hosts 3 --scenario-on 1=healthy --scenario-on 1=sampler-oom", "host 1 has a scenario already"),
     ("--hosts 0", "0 is not in the range"),
-    ("--serve", "--serve: about many hosts: it needs --hosts"),
+    ("--serve --force-drain", "--force-drain: with --serve nothing is rolled out"),
     ("--scenario-on 3=healthy", "--scenario-on: about many hosts: it needs --hosts"),
     ("--canary 2", "--canary: about many hosts: it needs --hosts"),
     ("--hosts 3 --serve --min-serving 2", "--min-serving: with --serve nothing is rolled out"),
@@ -302,3 +305,18 @@ def test_a_fleet_that_cannot_be(line, words, capsys):
     """A wrong number, place or scenario of practice hosts is refused in one line, exit code 4."""
     assert call(["rehearse", *line.split()]) == 4
     assert words in capsys.readouterr().err
+
+
+def test_one_practice_host_is_kept_without_a_number():
+    """`opslib rehearse --serve` keeps one host, says how to use it, and ends it with the command."""
+    command = [sys.executable, "-m", "opslib.cli", "rehearse", "--serve", "--scenario", "port-in-use"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        told = [process.stdout.readline() for _ in range(6)]
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=60)
+    assert (process.returncode, *rest) == (0, "", "")
+    assert told[0] == "a practice host, practice-1, label practice\n"
+    assert told[1] == "  practice-1: port-in-use\n"
+    inventory = Path(told[3].partition("OPSLIB_HOSTS=")[2].strip())
+    assert told[5] == "  opslib run deploy -p host=practice-1 -p consent=given\n"
+    assert not inventory.exists()
