@@ -1,5 +1,6 @@
 """Whether what answers is what was meant: the process of this invocation, with the flags of its unit."""
 
+import re
 from collections.abc import Sequence
 
 from opslib.domain.facts.processes import descends_from, parse_process_parents, process_parents_command
@@ -7,6 +8,7 @@ from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.host import Host
 from opslib.domain.states import CheckResult, State
 from opslib.domain.unit_files import UnitFiles
+from opslib.domain.unit_flags import engine_start, shell_of
 from opslib.errors import CouldNotFindOut
 from opslib.onhost.engine_argv import EngineArguments, read_engine_arguments
 from opslib.workflow.facts import gather_listeners, gather_unit_status
@@ -65,6 +67,9 @@ def check_flags(host: Host, files: UnitFiles) -> CheckResult:
     other = differing_word(wanted, running)
     if other is None:
         return CheckResult(name=name, state=State.OK, summary="the running process has the unit's own arguments")
+    if program := shell_of(wanted):
+        summary = f"{program} starts the engine: the running process's arguments can't be held against the unit"
+        return CheckResult(name=name, state=State.UNKNOWN, summary=summary)
     summary = f"the running process has other arguments than its unit: {other}"
     return CheckResult(name=name, state=State.CRITICAL, summary=summary, evidence=(" ".join(running)[:400],))
 
@@ -72,14 +77,31 @@ def check_flags(host: Host, files: UnitFiles) -> CheckResult:
 def differing_word(wanted: Sequence[str], running: Sequence[str]) -> str | None:
     """The first argument of the unit that the process doesn't have at its place, None where all are there.
 
-    An interpreter may stand before the program; words with specifiers and variables are known to systemd alone.
+    What runs the engine (an interpreter, env, nice) may differ; words with specifiers and variables are known to
+    systemd alone, and `$NAME` may be several of them.
 
     >>> differing_word(["/v/vllm", "serve", "--port", "1"], ["/v/python", "/v/vllm", "serve", "--port", "2"])
     '1'
+    >>> differing_word("/bin/env A=1 /v/vllm serve /m $MORE".split(), "/v/python /v/vllm serve /m --seed 3".split())
     """
-    arguments = wanted[1:]
-    tail = running[len(running) - len(arguments) :] if arguments else ()
-    if len(tail) < len(arguments):
-        return arguments[-1]
-    pairs = zip(arguments, tail, strict=True)
+    pieces: list[list[str]] = [[]]
+    for word in wanted[engine_start(wanted) :]:
+        if re.fullmatch(r"\$\w+", word):
+            pieces.append([])
+        else:
+            pieces[-1].append(word)
+    *before, last = pieces
+    rest = list(running)
+    for piece in before:
+        at = next((at for at in range(len(rest)) if _differs(piece, rest[at : at + len(piece)]) is None), None)
+        if at is None:
+            return piece[0]
+        rest = rest[at + len(piece) :]
+    return _differs(last, rest[len(rest) - len(last) :] if last else ())
+
+
+def _differs(words: Sequence[str], others: Sequence[str]) -> str | None:
+    if len(others) < len(words):
+        return words[-1]
+    pairs = zip(words, others, strict=False)
     return next((word for word, other in pairs if word != other and not {"%", "$"} & set(word)), None)

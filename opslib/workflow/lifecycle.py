@@ -20,6 +20,11 @@ from opslib.workflow.unit_files import gather_unit_files
 Told = Callable[[str], None]
 _INTERVAL_S = 1.0
 _STEADY_S = 3.0  # for a unit that is no engine: as long it has to stay up
+_INACTIVE_S = 30.0  # a unit that ended at once is forgotten by systemd: nothing tells it from one that waits
+_INACTIVE = (
+    f"still inactive {_INACTIVE_S:.0f} s after systemd took the start: it ended at once, or it waits for another unit; "
+    "next: opslib logs, systemctl list-jobs"
+)
 _STOP_TIMEOUT_S = 300.0
 
 
@@ -104,14 +109,14 @@ def _take_down(
 
 def _wait_ready(host: Host, files: UnitFiles, before: UnitStatus | None, end_at: float, tell: Told) -> CheckResult:
     """Asks each second how the unit is doing: until it answers, has crashed, or the time is up."""
-    name, last, up_since, first_id = "ready", "", 0.0, ""
+    name, last, up_since, idle_since, first_id = "ready", "", 0.0, 0.0, ""
     while True:
         summary, verdict = _look(host, files)
         status, is_ready = verdict
         now = time.monotonic()
         if status.invocation_id and before and status.invocation_id != before.invocation_id:
             first_id = first_id or status.invocation_id
-        is_ours = before is None or bool(first_id)
+        is_ours = before is None or bool(first_id) or _has_come_and_gone(status, before)
         if is_ours and (why := _died(status, first_id)):
             return CheckResult(name=name, state=State.CRITICAL, summary=f"{why}; next: opslib investigate")
         up_since = (up_since or now) if status.is_running and is_ours else 0.0
@@ -122,6 +127,9 @@ def _wait_ready(host: Host, files: UnitFiles, before: UnitStatus | None, end_at:
             return CheckResult(name=name, state=State.OK, summary=said)
         if now >= end_at:
             return CheckResult(name=name, state=State.CRITICAL, summary=f"not ready in time: {summary}")
+        idle_since = (idle_since or now) if status.active_state == "inactive" else 0.0
+        if idle_since and now - idle_since >= _INACTIVE_S:
+            return CheckResult(name=name, state=State.UNKNOWN, summary=_INACTIVE)
         if summary != last:
             tell(summary)
             last = summary
@@ -144,6 +152,11 @@ def _look(host: Host, files: UnitFiles) -> tuple[str, tuple[UnitStatus, bool | N
         trouble = f": {error.message}"
     none = UnitStatus(unit=files.unit, load_state="", active_state="unknown", sub_state="unknown")
     return f"nothing could be learned{trouble}; asking again", (none, False)
+
+
+def _has_come_and_gone(status: UnitStatus, before: UnitStatus) -> bool:
+    """Whether a process was started since and is over: a dead unit has no invocation id that would tell."""
+    return not status.main_pid and status.exec_main_start_at not in {None, before.exec_main_start_at}
 
 
 def _died(status: UnitStatus, first_id: str) -> str:
