@@ -141,8 +141,8 @@ class Sweep:
         if self.gpus is not None:
             details["gpu_samples"] = self.gpus.samples(at, at + line["duration_s"])
         if shape.get("due") is not None:
-            duration_s = max(shape["due"][-1] if shape["due"] else 0.0, 1e-9)
-            rate = shape.get("rate") or len(shape["due"]) / duration_s
+            n_gaps, span_s = len(shape["due"]) - 1, shape["due"][-1] if shape["due"] else 0.0
+            rate = shape.get("rate") or (n_gaps / span_s if span_s else 1.0)
             details.update({"request_rate": rate, "arrival": shape["arrival"]})
         wanted = len(shape["due"]) if shape.get("due") is not None else shape.get("n_requests") or 0
         line["n_requests"] = max(line["n_requests"], wanted)  # what a process that died never sent

@@ -29,7 +29,8 @@ def arrivals(level: Dict[str, Any], rng: random.Random) -> List[float]:
         return [offset - first for offset in offsets[:count] if duration_s is None or offset - first < duration_s]
     due: List[float] = []
     at = 0.0
-    while (count is None or len(due) < count) and (duration_s is None or at < duration_s):
+    ends_at = None if duration_s is None else duration_s - 1e-6  # eighty gaps of 0.05 s are a little less than 4 s
+    while (count is None or len(due) < count) and (ends_at is None or at < ends_at):
         due.append(at)
         at += _gap(kind, level, len(due), at, rng)
     return due

@@ -78,6 +78,13 @@ def test_arrivals_keep_their_rate(level, expected):
         assert len(due) == pytest.approx(50 * 80, rel=0.05)
 
 
+@pytest.mark.parametrize(("rate", "duration_s"), [(20, 4), (40, 3), (44, 4), (3, 7), (0.7, 10), (100, 60)])
+def test_a_time_holds_as_many_as_its_rate_says(rate, duration_s):
+    """A constant rate for a time is their product, whatever the sum of so many gaps is in binary fractions."""
+    due = arrivals({"arrival": "constant", "rate": rate, "duration_s": duration_s}, random.Random(0))
+    assert len(due) == round(rate * duration_s)
+
+
 def test_lengths_follow_their_distribution():
     """Fixed, even, normal (clipped) and listed lengths."""
     rng = random.Random(3)
