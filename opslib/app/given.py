@@ -1,6 +1,7 @@
 """Parameters as they are given outside a notebook: YAML files and `name=value` words."""
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,14 @@ import yaml
 
 from opslib.domain.parameters import takes_text
 from opslib.errors import BadParameter, reason_of
+
+_PLAIN_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"[-+]?(?:[0-9][0-9_]*)?\.[0-9_]+(?:[eE][-+]?[0-9]+)?$|[-+]?[0-9][0-9_]*(?:\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)$"
+        r"|[-+]?\.(?:inf|Inf|INF)$|\.(?:nan|NaN|NAN)$"
+    ),
+}
 
 
 def read_given(runbook: str, files: Sequence[Path], assignments: Iterable[str]) -> dict[str, Any]:
@@ -29,7 +38,7 @@ def read_given(runbook: str, files: Sequence[Path], assignments: Iterable[str]) 
 
 def _from_file(file: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(file.read_text("utf-8"))
+        content = _load(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadParameter(f"{file}: can't be read: {reason_of(error)}") from error
     except yaml.YAMLError as error:
@@ -46,9 +55,38 @@ def read_value(runbook: str, name: str, text: str) -> Any:
     if takes_text(runbook, name) and text not in ("null", "~"):
         return text
     try:
-        return yaml.safe_load(text)
+        return _load(text)
     except yaml.YAMLError as error:
         raise BadParameter(f"{name}: {text!r} is no YAML value: {_place_of(error)}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as its users read it: a key is given once, 0123 and 1:30 are no other numbers, and a date is a text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """The mapping; raises ConstructorError where a key is given twice: the last one would rule in silence."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            name = (key.tag, str(key.value))
+            if name in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is given twice", key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep=deep)
+
+
+# YAML 1.1 reads an octal, a base-60 number and a date; 1.2, and the operator, read what stands there.
+_Loader.yaml_implicit_resolvers = {
+    sign: [(tag, _PLAIN_NUMBERS.get(tag, pattern)) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for sign, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _load(text: str) -> Any:
+    """The value; raises YAMLError for what is none, a nesting too deep to be read included."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except RecursionError:
+        raise yaml.YAMLError("nested too deep") from None
 
 
 def _place_of(error: yaml.YAMLError) -> str:
@@ -58,4 +96,4 @@ def _place_of(error: yaml.YAMLError) -> str:
         return f"line {mark.line + 1}, column {mark.column + 1}: {problem or 'not understood'}"
     position = getattr(error, "position", None)
     where = f"character {position + 1}: " if isinstance(position, int) else ""
-    return f"{where}{getattr(error, 'reason', None) or 'not understood'}"
+    return f"{where}{getattr(error, 'reason', None) or str(error) or 'not understood'}"

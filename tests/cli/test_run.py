@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from opslib.app import headless
+from opslib.app.given import read_given
 from opslib.cli.main import call
 
 HOST = ["-p", "host=gpu-07"]
@@ -104,6 +105,9 @@ def test_refused_before_anything(runbooks, arguments, sentence, capsys, monkeypa
         (b"host: a\nport: [1,\n", "no YAML: line 3, column 1: "),
         (b"host: \xff", "can't be read: it is not UTF-8 text"),
         (b"host: a\x07", "no YAML: character 8: "),
+        (b"host: a\nhost: b\n", "no YAML: line 2, column 1: host is given twice"),
+        (b"environment: {A: x, A: y}\n", "no YAML: line 1, column 21: A is given twice"),
+        (b"gpus: " + b"[" * 3000, "no YAML: nested too deep"),
     ],
 )
 def test_yaml_file_that_cannot_be_read(runbooks, content, said, capsys):
@@ -114,6 +118,15 @@ def test_yaml_file_that_cannot_be_read(runbooks, content, said, capsys):
     told = capsys.readouterr().err
     assert f"{file}: {said}" in told
     assert not re.search(r"Errno|codec|<unicode string>|<byte string>", told)
+
+
+@pytest.mark.parametrize("text", ["0123", "1:30", "2026-11-30", "0b11"])
+def test_what_only_looks_like_a_number_is_a_text(tmp_path, text):
+    """An octal, a base-60 number and a date of YAML 1.1 are no other value than what stands there."""
+    file = tmp_path / "parameters.yaml"
+    file.write_text(f"ticket: {text}\nport: 8001\nwait_s: 1e3\n")
+    given = read_given("90-deploy", [file], [f"unit={text}", f"port={text}"])
+    assert given == {"ticket": text, "port": text, "wait_s": 1000.0, "unit": text}
 
 
 def test_help_names_the_runbooks_and_their_parameters(runbooks, capsys):
