@@ -10,6 +10,7 @@ from opslib.app.binding import check_alias, open_bound_host
 from opslib.cli.options import json_option
 from opslib.cli.showing import show
 from opslib.cli.story import badge_text
+from opslib.errors import BadParameter, reason_of
 from opslib.workflow.lint import LintReport, lint_installed, lint_text
 
 _WIDTH = 100
@@ -31,9 +32,10 @@ def lint_command(host: str, unit: str, path: Path | None, *, as_json: bool) -> i
     Changes nothing. Exit code 0 nothing to say, 1 warnings, 2 faults.
     """
     check_alias(host)
+    text = _text_of(path) if path else None
     opened = open_bound_host(host)
     try:
-        report = lint_text(opened, unit, path.read_text("utf-8")) if path else lint_installed(opened, unit)
+        report = lint_installed(opened, unit) if text is None else lint_text(opened, unit, text)
     finally:
         opened.close()
     if as_json:
@@ -42,6 +44,13 @@ def lint_command(host: str, unit: str, path: Path | None, *, as_json: bool) -> i
         show(f"{badge_text(report.state.value)}  {host}: {report.summary}")
         show(finding_lines(report), end="")
     return report.state.exit_code
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadParameter(f"{path}: can't be read: {reason_of(error)}") from error
 
 
 def finding_lines(report: LintReport) -> str:

@@ -40,3 +40,11 @@ def test_a_journal_without_a_line_is_told(monkeypatch, capsys):
     monkeypatch.setattr("opslib.cli.logs.bound", lambda _: nullcontext(host))
     assert call(["logs", "a", "vllm", "--since", "2h"]) == 0
     assert "no line of vllm since 2h" in capsys.readouterr().err
+
+
+def test_a_unit_file_that_is_no_text_is_refused(tmp_path, capsys):
+    """`lint --file` says in one line that the file can't be read, before a host is opened."""
+    file = tmp_path / "v.service"
+    file.write_bytes(b"\xff\xfe[Service]")
+    assert call(["lint", "rehearsal", "v", "--file", str(file)]) == 4
+    assert capsys.readouterr().err == f"opslib: {file}: can't be read: it is not UTF-8 text\n"
