@@ -43,7 +43,7 @@ def senseless(model: ModelSpec, flags: ServeFlags, *, n_gpus: int | None = None)
     offload = flags.value("--cpu-offload-gb")
     if isinstance(offload, int | float) and not 0 <= offload < float("inf"):
         yield f"--cpu-offload-gb {offload:g}: GiB of host memory, 0 or more, are needed"
-    yield from _conflicts(flags)
+    yield from _conflicts(model, flags)
     yield from _quantization(model, flags)
     if n_gpus is not None and flags.n_gpus > n_gpus:
         yield f"{flags.n_gpus} ranks need as many GPUs, {n_gpus} are given"
@@ -60,24 +60,33 @@ def _speculation(flags: ServeFlags) -> Iterator[str]:
         yield f"--speculative-config: num_speculative_tokens is {tokens!r}, a positive number is needed"
 
 
-def _conflicts(flags: ServeFlags) -> Iterator[str]:
+def _conflicts(model: ModelSpec, flags: ServeFlags) -> Iterator[str]:
     sequences, tokens = flags.max_num_seqs, flags.value("--max-num-batched-tokens")
-    given = flags.flags.get("--max-num-batched-tokens")
-    is_given = given is not None and not given.origin.startswith("default")
-    asked = flags.flags.get("--max-num-seqs")
-    both = is_given and asked is not None and not asked.origin.startswith("default")
-    if both and isinstance(tokens, int) and 0 < tokens < sequences:
+    is_given = _is_given(flags, "--max-num-batched-tokens")
+    if is_given and _is_given(flags, "--max-num-seqs") and isinstance(tokens, int) and 0 < tokens < sequences:
         yield f"--max-num-batched-tokens {tokens} is less than --max-num-seqs {sequences}"
-    length = flags.max_model_len
-    is_whole = flags.value("--enable-chunked-prefill") is False and is_given
-    if is_whole and length and isinstance(tokens, int) and tokens < length:
-        yield f"without chunked prefill --max-num-batched-tokens {tokens} must be at least --max-model-len {length}"
+    yield from _unchunked(model, flags)
     size, context = flags.tensor_parallel_size, flags.decode_context_parallel_size
     if size > 0 and context > 0 and size % context:
         yield f"--tensor-parallel-size {size} can't be divided by --decode-context-parallel-size {context}"
     dtype = str(flags.value("--kv-cache-dtype") or "auto").lower()
     if not dtype.startswith(_CACHE_WORDS):
         yield f"--kv-cache-dtype {dtype} is not known to vLLM"
+
+
+def _unchunked(model: ModelSpec, flags: ServeFlags) -> Iterator[str]:
+    """Without chunked prefill a whole prompt must fit into one step (vllm/config/scheduler.py)."""
+    length, whose = flags.max_model_len, "--max-model-len"
+    if length is None and flags.value("--max-model-len") is None and _is_given(flags, "--enable-chunked-prefill"):
+        length, whose = model.max_position_embeddings, "the model's own length,"
+    tokens, is_whole = flags.value("--max-num-batched-tokens"), flags.value("--enable-chunked-prefill") is False
+    if is_whole and _is_given(flags, "--max-num-batched-tokens") and isinstance(tokens, int) and tokens < (length or 0):
+        yield f"without chunked prefill --max-num-batched-tokens {tokens} must be at least {whose} {length}"
+
+
+def _is_given(flags: ServeFlags, name: str) -> bool:
+    flag = flags.flags.get(name)
+    return flag is not None and not flag.origin.startswith("default")
 
 
 def _quantization(model: ModelSpec, flags: ServeFlags) -> Iterator[str]:

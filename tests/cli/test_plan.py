@@ -155,6 +155,7 @@ def test_what_is_free_counts(capsys, config):
         ({}, [], "-tp 16", "16 ranks need as many GPUs, 8 are given"),
         ({}, [], "--max-num-seqs 512 --max-num-batched-tokens 256", "less than --max-num-seqs"),
         ({}, [], "--no-enable-chunked-prefill --max-model-len 8192 --max-num-batched-tokens 2048", "chunked prefill"),
+        ({}, [], "--no-enable-chunked-prefill --max-num-batched-tokens 2048", "at least the model's own length"),
         ({}, [], "--kv-cache-dtype zip", "--kv-cache-dtype zip"),
         ({}, [], "--quantization zip", "--quantization zip"),
         ({}, [], "--quantization awq", "doesn't match"),
