@@ -5,6 +5,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -76,8 +77,11 @@ def begin_drill(
 
 
 def list_drills() -> list[Drill]:
-    """All drills, the newest first."""
-    found = [Drill.model_validate_json(path.read_text("utf-8")) for path in drills_dir().glob(f"{PREFIX}*.json")]
+    """All drills, the newest first; a file that a full disk or a kill left torn is none."""
+    found: list[Drill] = []
+    for path in drills_dir().glob(f"{PREFIX}*.json"):
+        with suppress(OSError, ValueError):  # pydantic's ValidationError and UnicodeDecodeError are ValueErrors
+            found.append(Drill.model_validate_json(path.read_text("utf-8")))
     return sorted(found, key=lambda drill: drill.begun_at, reverse=True)
 
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from opslib.domain.seal import SEAL_FILE
 from opslib.errors import UnknownName
 from opslib.records.folder import RECORD_FILE
 
@@ -19,7 +20,7 @@ def find_record(runs_dir: Path, name: str) -> Path:
     """
     path = Path(name).expanduser()
     for place in (path, path.parent if path.is_file() else path):
-        if (place / RECORD_FILE).is_file():
+        if (place / RECORD_FILE).is_file() or is_sealed(place):
             return place.resolve()
     names = record_names(runs_dir)
     if found := _LAST.fullmatch(name):
@@ -44,9 +45,17 @@ def find_record(runs_dir: Path, name: str) -> Path:
 def record_names(runs_dir: Path) -> list[str]:
     """The names of all record folders, newest first."""
     try:
-        return sorted((path.name for path in runs_dir.iterdir() if (path / RECORD_FILE).is_file()), reverse=True)
+        return sorted(
+            (path.name for path in runs_dir.iterdir() if (path / RECORD_FILE).is_file() or is_sealed(path)),
+            reverse=True,
+        )
     except OSError:
         return []
+
+
+def is_sealed(path: str | Path) -> bool:
+    """Whether a folder was sealed as a record, whatever became of its facts."""
+    return Path(path, SEAL_FILE).is_file()
 
 
 def _are(n_records: int) -> str:

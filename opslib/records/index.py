@@ -5,6 +5,7 @@ that may be deleted at any time. A damaged one is made anew; where it can't be w
 """
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from stat import S_ISREG
@@ -14,6 +15,7 @@ from opslib.domain.run_facts import best_throughput, cause_of, cured_by, has_com
 from opslib.domain.states import Value
 from opslib.errors import OpslibError
 from opslib.records.alive import is_alive
+from opslib.records.find import is_sealed
 from opslib.records.folder import RECORD_FILE, RunFolder
 from opslib.records.index_cache import IndexCache, Stamp
 
@@ -68,19 +70,23 @@ def list_records(runs_dir: Path) -> list[RecordEntry]:
 
 
 def record_stamps(runs_dir: Path) -> dict[str, Stamp]:
-    """The names of the record folders with time (ns) and size of each one's facts; none where there is no directory."""
+    """The names of the record folders with time (ns) and size of each one's facts; none where there is no directory.
+
+    A folder with a seal was a record: where its facts are gone it is listed all the same.
+    """
     stamps: dict[str, Stamp] = {}
     try:
         names = os.listdir(runs_dir)  # noqa: PTH208 - ten thousand of them, and stat is all that is asked
     except OSError:
         return {}
     for name in names:
-        try:
+        found = None
+        with suppress(OSError):
             found = os.stat(f"{runs_dir}/{name}/{RECORD_FILE}")  # noqa: PTH116
-        except OSError:
-            continue
-        if S_ISREG(found.st_mode):  # a FIFO would keep its reader waiting
+        if found and S_ISREG(found.st_mode):  # a FIFO would keep its reader waiting
             stamps[name] = (found.st_mtime_ns, found.st_size)
+        elif is_sealed(f"{runs_dir}/{name}"):
+            stamps[name] = (0, 0)
     return stamps
 
 

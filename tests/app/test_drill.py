@@ -30,6 +30,14 @@ def test_a_drill_names_its_scenario_nowhere(runs_dir):
         check_alias("rehearsal:drill-0000x")
 
 
+def test_a_torn_drill_hides_no_other(runs_dir):
+    """A file that a kill or a full disk left half-written is no drill, and no fault."""
+    drill = drills.begin_drill("host-oom-killed")
+    for name, content in (("drill-torn", b'{"name"'), ("drill-empty", b""), ("drill-odd", b"\xff")):
+        (runs_dir / f"drills/{name}.json").write_bytes(content)
+    assert drills.list_drills() == [drill]
+
+
 def test_the_notebook_has_what_the_scenario_needs():
     """The copy runs as it stands: the drill's host, and the parameters without which the scenario wouldn't happen."""
     text = drills.begin_drill("gpu-memory-held").notebook.read_text()

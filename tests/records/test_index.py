@@ -14,6 +14,7 @@ from opslib.domain.parameters import validate_parameters
 from opslib.domain.record import new_record
 from opslib.domain.states import Outcome, State
 from opslib.records import index
+from opslib.records.find import find_record
 from opslib.records.folder import RunFolder
 from opslib.records.index import INDEX_FILE, list_records
 
@@ -92,6 +93,15 @@ def test_broken_record_is_listed(tmp_path):
     make(tmp_path, 1)
     (tmp_path / "stray").mkdir()
     assert [entry.shown_state for entry in list_records(tmp_path)] == [*["running"] * 2, "unreadable", "running"]
+
+
+def test_a_sealed_record_without_its_facts_is_listed(tmp_path):
+    """Who takes `record.json` away takes no record out of the list: its seal says that there was one."""
+    folder = make(tmp_path).path
+    (folder / "seal.json").write_text("{}")
+    (folder / "record.json").unlink()
+    assert [(entry.shown_state, entry.reason) for entry in list_records(tmp_path)] == [("unreadable", "no record.json")]
+    assert find_record(tmp_path, "last") == find_record(tmp_path, str(folder)) == folder.resolve()
 
 
 def test_no_directory_is_no_record(tmp_path):
