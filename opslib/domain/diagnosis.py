@@ -237,14 +237,17 @@ def _not_failed(
             return Diagnosis(cause="none", confidence="high", summary=said, evidence=quoted, invocations=invocations)
     elif not runs:
         return Diagnosis(cause="unknown", confidence="low", summary="There are no lines to read.")
-    last = runs[-1].lines[-3:]
+    is_bare = verdicts[-1].phase == "none"  # later in a start an exception may be one that was got over
+    telling = [line for line in runs[-1].lines if is_bare and line.voice != "systemd" and _is_telling(line)]
+    shown = "show neither a failure nor a server that answers"
+    if telling:
+        shown = "tell of a failure, not of its cause: read the lines before them as well"
     said = f"systemd says {status.active_state}, result {status.result}. " if status else ""
     return Diagnosis(
         cause="unknown",
         confidence="low",
-        summary=f"{said}These lines show neither a failure nor a server that answers; they end in phase "
-        f"{verdicts[-1].phase}.",
-        evidence=tuple(_quote(line) for line in last),
+        summary=f"{said}These lines {shown}; they end in phase {verdicts[-1].phase}.",
+        evidence=tuple(_quote(line) for line in (telling or runs[-1].lines)[-3:]),
         invocations=invocations,
     )
 
