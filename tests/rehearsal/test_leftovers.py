@@ -4,6 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+
+import pytest
 
 from opslib.rehearsal.leftovers import hold, sweep
 from opslib.rehearsal.server import start_rehearsal
@@ -56,17 +60,24 @@ def test_a_file_system_without_locks_keeps_its_directories(tmp_path, monkeypatch
     assert [path.name for path in directory.iterdir()] == ["run"]
 
 
-def test_a_killed_daemons_root_is_swept_by_the_next(tmp_path, monkeypatch):
+@pytest.fixture
+def short_place(monkeypatch):
+    """A directory of temporary files whose path leaves room for a socket's, as that of pytest may not."""
+    with tempfile.TemporaryDirectory() as place:
+        monkeypatch.setenv("TMPDIR", place)
+        monkeypatch.setattr("tempfile.tempdir", None)
+        yield Path(place)
+
+
+def test_a_killed_daemons_root_is_swept_by_the_next(short_place):
     """A practice host killed by SIGKILL leaves its root alone behind, and the next one to start removes it."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
     killed = start_rehearsal("healthy")
     os.kill(killed.process_id, signal.SIGKILL)
     killed.close()
-    assert [path.name for path in tmp_path.iterdir()] == [killed.root.name]
+    assert [path.name for path in short_place.iterdir()] == [killed.root.name]
     with start_rehearsal("healthy") as host:
-        assert [path.name for path in tmp_path.iterdir()] == [host.root.name]
-    assert list(tmp_path.iterdir()) == []
+        assert [path.name for path in short_place.iterdir()] == [host.root.name]
+    assert list(short_place.iterdir()) == []
 
 
 END_AMONG_SIGNALS = """

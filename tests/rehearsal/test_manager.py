@@ -160,12 +160,20 @@ def lines(manager, *, systemd=False):
     return [e.text("MESSAGE") for e in manager.journal.entries if (e.text("_PID") == "1") is systemd]
 
 
+async def until(is_so):
+    """Come back once it is so; after ten seconds whatever is asserted next says what it was."""
+    for _ in range(500):
+        if is_so():
+            return
+        await asyncio.sleep(0.02)
+
+
 def test_output_lines_name_their_writer(tmp_path):
     """Each line carries the process that wrote it, a child as well, and the invocation of its unit."""
 
     async def story(manager):
         await done(manager, "start")
-        await asyncio.sleep(0.3)
+        await until(lambda: len(lines(manager)) == 2)
         entries = [e for e in manager.journal.entries if e.text("_TRANSPORT") == "stdout"]
         service = manager.service("u.service")
         assert {e.text("_SYSTEMD_INVOCATION_ID") for e in entries} == {service.invocation_id}
@@ -180,8 +188,8 @@ def test_whole_process_tree_is_stopped(tmp_path):
 
     async def story(manager):
         await done(manager, "start")
-        await asyncio.sleep(0.3)
         service = manager.service("u.service")
+        await until(lambda: len(service.processes()) == 3)
         before = service.processes()
         await done(manager, "stop")
         return len(before), [pid for pid in before if processes.is_alive(pid)]
@@ -195,8 +203,9 @@ def test_kill_mode_process_leaves_the_rest(tmp_path):
 
     async def story(manager):
         await done(manager, "start")
-        await asyncio.sleep(0.2)
         service = manager.service("u.service")
+        await until(lambda: len(service.processes()) == 2)
+        await asyncio.sleep(0.1)  # the child is sh until it has become sleep
         left = [pid for pid in service.processes() if pid != service.children.main_pid]
         await done(manager, "stop")
         alive = [processes.is_alive(pid) for pid in left]
@@ -216,9 +225,10 @@ def test_every_start_has_its_own_invocation(tmp_path):
     async def story(manager):
         await done(manager, "start")
         first = manager.service("u.service").invocation_id
+        await until(lambda: len(lines(manager)) == 1)
         await done(manager, "restart")
         second = manager.service("u.service").invocation_id
-        await asyncio.sleep(0.1)
+        await until(lambda: len(lines(manager)) == 2)
         told = lines(manager)
         stopped = next(e for e in manager.journal.entries if e.text("MESSAGE") == "Stopped u.service.")
         return told == [first, second], first != second, stopped.text("INVOCATION_ID") == first
@@ -250,7 +260,7 @@ def test_a_kill_for_memory_stops_the_unit(tmp_path):
         await done(manager, "start")
         service = manager.service("u.service")
         service.oom_killed()
-        await asyncio.sleep(0.5)
+        await until(lambda: service.active_state == "activating")
         return service.active_state, service.result, lines(manager, systemd=True)[-2:]
 
     assert lived(tmp_path, "[Service]\nExecStart=/bin/sleep 99\nRestart=on-failure\nRestartSec=30\n", story) == (
@@ -269,7 +279,7 @@ def test_environment_file(tmp_path):
 
     async def story(manager):
         await done(manager, "start")
-        await asyncio.sleep(0.1)
+        await until(lambda: lines(manager))
         return lines(manager)
 
     text = (

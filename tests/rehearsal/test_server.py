@@ -292,7 +292,7 @@ def test_follow_ends_with_its_connection(host):
 
 def test_follow_ends_quietly_with_the_daemon(capfd):
     """Whoever still follows the journal when the host is closed is let go without a word on the operator's terminal."""
-    follow = ("journalctl", "--follow", "--output=json")
+    follow = ("sh", "-c", "exec journalctl -f")
     with start_rehearsal("healthy") as closing, opened(closing.settings) as host, host.stream(follow) as lines:
         next(iter(lines))
         closing.close()
