@@ -27,6 +27,7 @@ EVENTS_FILE = "events.jsonl"
 NOTEBOOK_FILE = "notebook.ipynb"
 HTML_FILE = "record.html"
 EVIDENCE_DIR = "evidence"
+_ROOM = "make room there, or name another place for records (--runs-dir, or OPSLIB_RUNS)"
 
 
 class RunFolder:
@@ -107,7 +108,8 @@ class RunFolder:
             with self._lock, (self.path / EVENTS_FILE).open("ab") as file:
                 file.write(line.encode("utf-8", "replace"))
         except OSError as error:
-            raise CouldNotFindOut(f"{self.path / EVENTS_FILE} could not be written: {error.strerror}") from error
+            said = f"{self.path / EVENTS_FILE} could not be written: {error.strerror}"
+            raise CouldNotFindOut(said, hint=_ROOM) from error
 
     def events(self) -> Iterator[dict[str, Any]]:
         """All whole events so far; a torn last line is left out."""
@@ -187,7 +189,7 @@ class RunFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(path, content)
         except OSError as error:
-            raise CouldNotFindOut(f"{path} could not be written: {error.strerror}") from error
+            raise CouldNotFindOut(f"{path} could not be written: {error.strerror}", hint=_ROOM) from error
         return path
 
 
