@@ -15,7 +15,6 @@ import pytest
 from opslib.errors import UnknownName
 from opslib.rehearsal import processes
 from opslib.rehearsal.server import start_rehearsal
-from tests.conftest import opened
 
 QUICK_UNIT = "[Service]\nExecStart=/usr/bin/env python3 -m http.server 8000 --bind {address}\n"
 
@@ -292,10 +291,12 @@ def test_follow_ends_with_its_connection(host):
 
 def test_follow_ends_quietly_with_the_daemon(capfd):
     """Whoever still follows the journal when the host is closed is let go without a word on the operator's terminal."""
-    follow = ("sh", "-c", "exec journalctl -f")
-    with start_rehearsal("healthy") as closing, opened(closing.settings) as host, host.stream(follow) as lines:
-        next(iter(lines))
-        closing.close()
+    with start_rehearsal("healthy") as closing:
+        vector = [*ssh_vector(closing.settings), "exec journalctl -f"]
+        with subprocess.Popen(vector, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as follower:
+            follower.stdout.readline()
+            closing.close()
+            follower.communicate()
     assert capfd.readouterr() == ("", "")
 
 
