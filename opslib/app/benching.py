@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from opslib.app.binding import check_alias, open_bound_host
-from opslib.app.completing import complete_or_say
+from opslib.app.completing import complete_record
 from opslib.app.sections.benchmark import keep_formats, load_of, slo_of
 from opslib.domain.benchmark import BenchmarkLevel, BenchmarkReport
 from opslib.domain.benchmark_compare import LOAD_PARAMETERS, Comparison, Subject, compare_levels
@@ -20,7 +20,7 @@ from opslib.domain.unit_words import group_by_flag
 from opslib.errors import BadParameter, OpslibError
 from opslib.hosts.open import LOCAL, open_host
 from opslib.records.baselines import read_baseline
-from opslib.records.lenient import LenientFolder
+from opslib.records.folder import RunFolder
 from opslib.workflow.benchmark import run_benchmark
 from opslib.workflow.running import running_argv
 
@@ -35,7 +35,6 @@ class Measured(NamedTuple):
 
     report: BenchmarkReport
     folder: Path
-    not_kept: str = ""  # why there is no record, and what to do
 
 
 def parameters_of_unit(alias: str, unit: str) -> dict[str, Any]:
@@ -74,7 +73,7 @@ def measure_url(
     """Measures an endpoint from this machine and keeps a record; raises BadParameter for a URL that is none."""
     where = _checked(url)
     started_at, start = datetime.now(UTC), time.monotonic()
-    folder = LenientFolder.create(runs_dir, where, "url", RUNBOOK, started_at)
+    folder = RunFolder.create(runs_dir, where, "url", RUNBOOK, started_at)
     host = open_host(HostSettings(alias=HERE, address=LOCAL))
     try:
         report = run_benchmark(
@@ -96,7 +95,8 @@ def measure_url(
     duration_s = time.monotonic() - start
     keep_formats(folder, report)
     folder.write_record(_record(url, parameters, report, started_at, duration_s))
-    return Measured(report, folder.path, complete_or_say(folder))
+    complete_record(folder)
+    return Measured(report, folder.path)
 
 
 def _checked(url: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from opslib.records.evidence import redact_again
 from opslib.records.folder import RunFolder
-from opslib.records.lenient import LenientFolder
 from opslib.records.pdf import PDF_FILE, print_pdf
 from opslib.records.seal import seal_record
 
@@ -22,13 +21,6 @@ def complete_record(folder: RunFolder, tell: Tell = lambda _text: None) -> None:
         if os.environ.get("OPSLIB_RECORD_PDF") == "1":
             _try(lambda: print_pdf(folder.html_path, folder.path / PDF_FILE), "the PDF could not be made", tell)
         _try(lambda: seal_record(folder.path), "the record could not be sealed", tell)
-
-
-def complete_or_say(folder: LenientFolder, tell: Tell = lambda _text: None) -> str:
-    """Completes a record that is whole; else says why it could not be kept, and what to do."""
-    if not folder.loss:
-        complete_record(folder, tell)
-    return folder.say_loss()
 
 
 def _export_page(folder: RunFolder) -> None:

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opslib.app.binding import check_alias
-from opslib.app.completing import complete_or_say
+from opslib.app.completing import complete_record
 from opslib.app.continuing import command_for
 from opslib.app.run import Run, begin_run
 from opslib.app.sections.crash import investigate
 from opslib.app.sections.overall import identify
 from opslib.app.sections.unit import show_unit
 from opslib.app.survey import survey_hosts
-from opslib.domain.diagnosis import Diagnosis
 from opslib.domain.facts.systemd import UnitStatus
 from opslib.domain.parameters import validate_parameters
 from opslib.domain.repair import changed_unit
@@ -25,7 +24,6 @@ from opslib.domain.unit_file import parse_unit_file
 from opslib.domain.unit_words import group_by_flag
 from opslib.domain.verdict_card import VerdictCard
 from opslib.errors import CouldNotFindOut, HostUnreachable, OpslibError, UnknownName
-from opslib.records.lenient import LenientFolder
 from opslib.workflow.investigate import Evidence
 
 RUNBOOK = "40-investigate-crash"
@@ -46,8 +44,7 @@ class Investigated(NamedTuple):
     card: VerdictCard
     folder: Path
     next_command: str
-    now: str = ""  # how the unit is now, where the start that failed isn't its last
-    not_kept: str = ""  # why there is no record of it, and what to do
+    now: str = ""  # how the unit is now, where it answers in a later start than the one that failed
 
 
 def find_troubled(survey: HostSurvey) -> tuple[str, ...]:
@@ -96,26 +93,21 @@ def investigate_host(
 def _investigate(given: Mapping[str, str], runs_dir: Path) -> Investigated:
     """One unit, by the sections of the runbook, without its notebook."""
     with _headless(runs_dir):
-        run = begin_run(RUNBOOK, given, kind=LenientFolder)
+        run = begin_run(RUNBOOK, given)
         for ask in (identify, show_unit, investigate):
             ask(run)
         run.finish(run.judge())
-    assert isinstance(run.folder, LenientFolder)
-    not_kept = complete_or_say(run.folder, lambda text: run.tell("line", text, section="record"))
+    complete_record(run.folder, lambda text: run.tell("line", text, section="record"))
     card = run.answers.get("card")
     if card is None:
-        raise CouldNotFindOut("; ".join(filter(None, (run.judge().reason, not_kept))), host=run.alias)
-    now = _how_now(run.answers["evidence"], card.diagnosis)
+        raise CouldNotFindOut(run.judge().reason, host=run.alias)
+    now = _serves_now(run.answers["evidence"])
     following = f"opslib status {run.alias} {run.parameters.unit}" if now else _next(run, card)
-    return Investigated(run.parameters.unit, card, run.folder.path, following, now, not_kept)
+    return Investigated(run.parameters.unit, card, run.folder.path, following, now)
 
 
-def _how_now(evidence: Evidence, diagnosis: Diagnosis) -> str:
-    """How the unit is, where a later start than the failed one answers or was stopped: its remedy isn't for it then."""
-    last = diagnosis.invocations[-1] if diagnosis.invocations else None
-    is_later = last is not None and last.invocation_id not in {"", evidence.invocation_id}
-    if last and is_later and last.ending == "stopped" and evidence.status and evidence.status.is_stopped:
-        return "stopped on request, in a later start: this is why an earlier one failed"
+def _serves_now(evidence: Evidence) -> str:
+    """How the unit is, where it answers in another start than the one that failed: that one's remedy isn't for it."""
     for unit in evidence.survey.units if evidence.survey and evidence.invocation_id else ():
         if unit.health_status_code == OK and unit.status.invocation_id not in {"", evidence.invocation_id}:
             return f"{unit.summary}, in a later start: this is why an earlier one failed"

@@ -156,7 +156,7 @@ class Run:
         self.tell("outcome", outcome.reason, state=outcome.state)
 
 
-def begin_run(runbook: str, namespace: Mapping[str, Any], *, kind: type[RunFolder] = RunFolder) -> Run:
+def begin_run(runbook: str, namespace: Mapping[str, Any]) -> Run:
     """Start a run of `runbook` with the parameters that stand in a notebook's `namespace` (pass `globals()`).
 
     Raises Refused (BadParameter, UnknownName) before any host is contacted.
@@ -172,7 +172,7 @@ def begin_run(runbook: str, namespace: Mapping[str, Any], *, kind: type[RunFolde
         folder = RunFolder.open(Path(headless_folder), secrets=secrets)
     else:
         named = (parameters.recorded_host, parameters.recorded_unit, runbook)
-        folder = kind.create(default_runs_dir(), *named, started_at, secrets=secrets)
+        folder = RunFolder.create(default_runs_dir(), *named, started_at, secrets=secrets)
     record = new_record(runbook, parameters, host.settings, started_at=started_at)
     guard_kernel(folder)
     facts: dict[str, Any] = {"is_dry_run": bool(os.environ.get("OPSLIB_DRY_RUN"))}

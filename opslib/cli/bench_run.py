@@ -1,7 +1,6 @@
 """`opslib bench run`: a unit by its runbook, or a URL from this machine."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from opslib.cli.options import json_story_option, runs_dir_option
 from opslib.cli.showing import show
 from opslib.domain.benchmark import BenchmarkLevel
 from opslib.domain.parameters import UnitBenchmarkParameters, validate_parameters
-from opslib.errors import BadParameter, CouldNotFindOut
+from opslib.errors import BadParameter
 
 _CLIENTS = ("opslib", "vllm", "guidellm")
 
@@ -49,7 +48,7 @@ def run_command(
     The record holds the figures as JSON, CSV and in the form of `vllm bench serve --save-result`.
 
     Exit code 0: measured; 1: with errors, or worse than the last good run; 2: it does not serve; 3: could not find
-    out, or the record could not be kept (the figures are told all the same); 4: refused.
+    out; 4: refused.
     """
     endpoint = {name: given.pop(name) for name in ("model", "ca_file", "api_key")}
     chosen = {name: value for name, value in given.items() if value is not None}
@@ -94,13 +93,9 @@ def _run_url(
 
     measured = measure_url(url, parameters, runs_dir=runs_dir or default_runs_dir(), on_level=tell, **endpoint)
     if as_json:
-        kept = {"record": "" if measured.not_kept else str(measured.folder), "not_kept": measured.not_kept}
-        document = {**measured.report.model_dump(mode="json"), "url": url, **kept}
+        document = {**measured.report.model_dump(mode="json"), "url": url, "record": str(measured.folder)}
         show(json.dumps(document, ensure_ascii=False))
     else:
         show(BenchmarkView(measured.report).text)
-        show(f"record  {'not kept' if measured.not_kept else measured.folder}")
-    if measured.not_kept:
-        show(f"opslib: {measured.not_kept}", file=sys.stderr)
-        return CouldNotFindOut.exit_code
+        show(f"record  {measured.folder}")
     return measured.report.state.exit_code

@@ -1,7 +1,6 @@
 """`opslib investigate`: why a unit on a host failed, with its evidence kept in a record."""
 
 import json
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -14,7 +13,6 @@ from opslib.cli.options import json_option, runs_dir_option
 from opslib.cli.showing import show
 from opslib.domain.states import State
 from opslib.domain.survey import EngineUnit
-from opslib.errors import CouldNotFindOut
 from opslib.views.diagnosis import verdict_text
 
 
@@ -35,8 +33,7 @@ def investigate_command(
 ) -> int:
     """Say why UNIT on HOST failed; without UNIT: the failed, restarting and restarted engine units.
 
-    Changes nothing; the evidence is kept in a record. Exit code 0: nothing is wrong; 2: a cause was found; 3: unknown,
-    or the record could not be kept: what was found is told all the same.
+    Changes nothing; the evidence is kept in a record. Exit code 0: nothing is wrong; 2: a cause was found; 3: unknown.
     """
     asked_at, start = datetime.now(UTC), monotonic()
     place = runs_dir or default_runs_dir()
@@ -52,10 +49,6 @@ def investigate_command(
         show(json.dumps(document, ensure_ascii=False))
     else:
         _tell(host, found, seen)
-    for entry in (lost := [entry for entry in found if entry.not_kept]):
-        show(f"opslib: {host}, {entry.unit}: {entry.not_kept}", file=sys.stderr)
-    if lost:
-        return CouldNotFindOut.exit_code
     return found[0].card.diagnosis.exit_code if found else State.OK.exit_code
 
 
@@ -65,8 +58,7 @@ def _document(entry: Investigated) -> dict[str, object]:
         "unit": entry.unit,
         **card.pop("diagnosis"),
         **card,
-        "record": "" if entry.not_kept else str(entry.folder),
-        "not_kept": entry.not_kept,
+        "record": str(entry.folder),
         "now": entry.now,
         "next": entry.next_command,
     }
@@ -77,8 +69,7 @@ def _tell(host: str, found: tuple[Investigated, ...], seen: tuple[EngineUnit, ..
     if not found:
         show(f"no unit of {host} failed or was restarted: {'; '.join(unit.summary for unit in seen)}")
     for entry in found:
-        kept = "not kept" if entry.not_kept else entry.folder
-        show(f"{verdict_text(f'{host}, {entry.unit}', entry.card)}\n\nrecord  {kept}")
+        show(f"{verdict_text(f'{host}, {entry.unit}', entry.card)}\n\nrecord  {entry.folder}")
         if entry.now:
             show(f"now     {entry.now}")
         if entry.next_command:

@@ -58,7 +58,7 @@ def rollback_command(
         if note := model_note(opened, deploy):
             tell(note)
         agree(opened, [planned, restarted], is_yes=is_yes)
-        tell(save_evidence(opened, unit, runs_dir=place))
+        tell(save_evidence(host, unit, runs_dir=place))
         with at_work(opened, unit, "rollback"):
             report = _bring_back(opened, unit, planned, ready_s)
     return tell_report(report, as_json=as_json)

@@ -18,9 +18,8 @@ from opslib.domain.checkpoint import CheckpointReport
 from opslib.domain.checkpoint_kinds import LEVELS
 from opslib.domain.digests import render_manifest
 from opslib.domain.host import Host, HostSettings
-from opslib.errors import CouldNotFindOut, UnknownName, reason_of
+from opslib.errors import UnknownName
 from opslib.hosts.open import LOCAL, open_host
-from opslib.records.folder import atomic_write
 from opslib.workflow.verify import verify_checkpoint
 
 _FIELDS = ("state", "layout", "level", "n_files", "total_bytes", "checked_bytes", "duration_s", "hasher")
@@ -71,24 +70,13 @@ def verify_command(
             )
     finally:
         opened.close()
+    if save_manifest:
+        save_manifest.write_text(render_manifest(report.sha256, dict(report.shards), commit=report.commit), "utf-8")
     if as_json:
         show(json.dumps(document(report), ensure_ascii=False))
     else:
         show("\n".join(_lines(host, report)))
-    if save_manifest and (lost := _not_saved(save_manifest, report)):
-        show(f"opslib: {lost}", file=sys.stderr)
-        return CouldNotFindOut.exit_code
     return report.state.exit_code
-
-
-def _not_saved(place: Path, report: CheckpointReport) -> str:
-    """Save the digests; why that was not possible, and what to do: they were told by then."""
-    try:
-        atomic_write(place, render_manifest(report.sha256, dict(report.shards), commit=report.commit).encode())
-    except OSError as error:
-        hint = "name another place, and ask again: receipts on the host spare it the hashing"
-        return f"--save-manifest {place}: it could not be written: {reason_of(error)}. Next: {hint}"
-    return ""
 
 
 def document(report: CheckpointReport) -> dict[str, Any]:

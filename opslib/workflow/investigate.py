@@ -34,7 +34,6 @@ from opslib.workflow.survey import survey_host
 _MARGIN = timedelta(seconds=5)
 _WRITTEN_S = 0.5  # journald writes the last lines a little later than systemd tells the end
 _JOURNAL_TIMEOUT_S = 120.0
-_LATEST = 20  # entries that name the last start
 _NEWEST = 5000  # entries of a unit whose last start is older than a day
 _PORT_IN_USE = "configuration/port-in-use"
 _FREE_BELOW, _HELD = "gpu-memory/free-below-budget", "gpu-memory/held-by-another"
@@ -129,13 +128,6 @@ def failed_invocation(journal: tuple[JournalEntry, ...]) -> str:
     """The last start in a journal that failed, "" where none did or none has an id."""
     failed = [start for start in diagnose(journal).invocations if start.ending == "failed" and start.invocation_id]
     return failed[-1].invocation_id if failed else ""
-
-
-def last_invocation(host: Host, unit: str) -> str:
-    """The last start in the unit's newest entries, "" where none has an id, or they may not be read."""
-    gatherer = Gatherer(host, utc_now)
-    text = gatherer.ask("journal", journal_command(unit, lines=_LATEST), sudo=gatherer.journal_sudo)
-    return next((entry.invocation_id for entry in reversed(parse_input(text, "journal")) if entry.invocation_id), "")
 
 
 def _of_start(journal: tuple[JournalEntry, ...], invocation_id: str | None) -> tuple[JournalEntry, ...]:

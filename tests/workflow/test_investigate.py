@@ -10,7 +10,7 @@ from opslib.domain.facts.journal import journal_command
 from opslib.domain.facts.ports import listeners_command
 from opslib.domain.facts.systemd import show_unit_command
 from opslib.errors import HostUnreachable, PrivilegeRefused
-from opslib.workflow.investigate import gather_evidence, investigate, last_invocation, wait_until_ended
+from opslib.workflow.investigate import gather_evidence, investigate, wait_until_ended
 from tests.fakes import FakeHost, answered
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -37,13 +37,6 @@ PORT_IN_USE = "\n".join(
         systemd(2, "vllm.service: Main process exited, code=exited, status=1/FAILURE"),
     ]
 )
-
-
-def test_the_last_start_of_a_stopped_unit_is_named_by_its_journal():
-    """A unit that was stopped has no start for systemd any more; the newest entry that bears an id names it."""
-    newest = "\n".join([program(0, "of a start"), json.dumps({"MESSAGE": "of none"})])
-    assert last_invocation(FakeHost({("journalctl",): newest}), "vllm") == "i1"
-    assert last_invocation(FakeHost({("journalctl",): ""}), "vllm") == ""
 
 
 @pytest.fixture

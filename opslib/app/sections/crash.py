@@ -21,7 +21,7 @@ from opslib.views.panels import answer_panel
 from opslib.workflow.attempts import follow_attempts
 from opslib.workflow.facts import gather_unit_status
 from opslib.workflow.install import read_unit_text
-from opslib.workflow.investigate import Evidence, gather_evidence, judge, last_invocation, wait_until_ended
+from opslib.workflow.investigate import Evidence, gather_evidence, judge, wait_until_ended
 from opslib.workflow.launch import Start, stop_unit
 from opslib.workflow.repair import with_repairs
 from opslib.workflow.running import running_flags
@@ -107,10 +107,8 @@ def resolve_invocation(run: Run) -> str | None:
     wanted: str = run.parameters.invocation
     if len(wanted) == 32:
         return wanted
-    if wanted not in {"", "0"}:
-        return None
-    status = gather_unit_status(run.host, run.parameters.unit)  # which forgets the start of a unit that was stopped
-    return status.invocation_id or last_invocation(run.host, run.parameters.unit) or None
+    status = gather_unit_status(run.host, run.parameters.unit)
+    return status.invocation_id or None if wanted in {"", "0"} else None
 
 
 @waiting_section("remedy", changes=True)

@@ -60,11 +60,6 @@ class UnitStatus(Value):
         return self.load_state not in {"not-found", ""}
 
     @property
-    def is_stopped(self) -> bool:
-        """Whether nothing runs and nothing failed: it was stopped on request, or never started."""
-        return self.active_state == "inactive" and self.result in {"", "success"}
-
-    @property
     def is_running(self) -> bool:
         """Whether a main process is running now; it may have been restarted a moment ago."""
         return self.active_state == "active" and self.main_pid != 0
