@@ -5,10 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from opslib.domain.diagnosis_catalogue import list_causes
 from opslib.domain.moments import parse_moment
-from opslib.domain.problems import nearest
-from opslib.errors import UnknownName
 from opslib.records.folder import HTML_FILE, NOTEBOOK_FILE
 from opslib.records.index import RecordEntry, list_records
 
@@ -39,17 +36,14 @@ def select_records(
     """The records that match all that is given, newest first; an empty text and `any` match everything.
 
     A cause may be given whole or by its family; `since` and `until` are moments in UTC, as "2026-11-29", or how long
-    ago, as "7d". Raises BadParameter for what is no moment, UnknownName for a cause that neither the catalogue nor a
-    record has.
+    ago, as "7d". Raises BadParameter for what is no moment.
     """
     now = datetime.now(UTC)
     begin, end = parse_moment(since, now), parse_moment(until, now, is_end=True)
     wanted_unit = unit.removesuffix(".service")
-    records = list_records(runs_dir)
-    _refuse_unknown_cause(cause, records)
     chosen = [
         entry
-        for entry in records
+        for entry in list_records(runs_dir)
         if host in ("", entry.host)
         and wanted_unit in ("", entry.unit.removesuffix(".service"))
         and model in ("", entry.model, entry.model.rpartition("/")[2])
@@ -60,15 +54,6 @@ def select_records(
         and _is_between(entry.started_at, begin, end)
     ]
     return chosen[:limit]
-
-
-def _refuse_unknown_cause(cause: str, records: Sequence[RecordEntry]) -> None:
-    if not cause:
-        return
-    causes = {known.id for known in list_causes()} | {entry.cause for entry in records if entry.cause}
-    families = {known.partition("/")[0] for known in causes}
-    if cause not in causes | families:
-        raise UnknownName(f"no cause {cause!r}{nearest(cause, sorted(causes if '/' in cause else families))}")
 
 
 def _is_between(moment: datetime | None, begin: datetime | None, end: datetime | None) -> bool:

@@ -87,18 +87,11 @@ def _document(host: str, files: UnitFiles, lint: LintReport, report: ApplyReport
     }
 
 
-def words_of(report: ApplyReport) -> str:
-    """What a change of a unit came to, and, where something was changed, from when on it counts."""
-    if not report.steps:
-        return "nothing had to change"
-    if report.state is not State.OK:
-        return report.steps[-1].detail
-    return f"{len(report.steps)} steps done and verified; it counts from `opslib restart` on"
-
-
 def _tell(host: str, files: UnitFiles, lint: LintReport, report: ApplyReport | None) -> None:
     if report:
-        show(f"{badge_text(report.state.value)}  {host}: {files.unit}: {words_of(report)}")
+        done = f"{len(report.steps)} steps done and verified" if report.steps else "nothing had to change"
+        words = done if report.state is State.OK else report.steps[-1].detail
+        show(f"{badge_text(report.state.value)}  {host}: {files.unit}: {words}; it counts from `opslib restart` on")
     show(f"{files.unit}: {', '.join(part.path for part in files.parts)}")
     show("".join(f"    {line}\n" for line in _flags(files)), end="")
     show(finding_lines(lint), end="")

@@ -31,7 +31,7 @@ def bench_command() -> None:
 def compare_command(before: str, now: str, threshold_percent: float, runs_dir: Path | None, *, as_json: bool) -> int:
     """Compare the benchmark of record NOW with that of record BEFORE (folders, names, or `last`, `last~1`, ...).
 
-    Exit code 0: not worse; 1: worse; 3: nothing in common, or a level had no good request.
+    Exit code 0: not worse; 1: worse; 3: nothing in common.
     """
     from opslib.app.benching import compare_records  # noqa: PLC0415 - brings numpy
     from opslib.app.catalogue import default_runs_dir  # noqa: PLC0415

@@ -1,7 +1,6 @@
 """`opslib logs`: a unit's journal."""
 
 import json
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,8 +15,6 @@ from opslib.domain.moments import parse_moment
 from opslib.domain.redaction import redact
 from opslib.errors import BadParameter, CouldNotFindOut, UnexpectedAnswer
 from opslib.workflow.facts import gather_unit_status, journal_sudo, unknown_unit
-
-_PROCESS = re.compile(r"(?:\([^()]{1,60}\) ?){1,3}")  # what vLLM writes before a line, and before a bar's first state
 
 
 @click.command("logs")
@@ -72,19 +69,4 @@ def _documents(entries: Iterable[JournalEntry]) -> list[dict[str, object]]:
 def _tell(entries: Iterable[JournalEntry]) -> None:
     for entry in entries:
         at = entry.realtime_at.strftime("%m-%d %H:%M:%S") if entry.realtime_at else "-"
-        show(f"{at}  {redact(drawn(entry.message))}")
-
-
-def drawn(message: str) -> str:
-    r"""What a terminal would show of a message whose progress bar was redrawn: its last state, its process in front.
-
-    >>> drawn("(Worker pid=7) \rLoading:  50%\rLoading: 100%\r"), drawn("a\r\nb")
-    ('(Worker pid=7) Loading: 100%', 'a\nb')
-    """
-    return "\n".join(_last_state(line) if "\r" in line else line for line in message.split("\n"))
-
-
-def _last_state(line: str) -> str:
-    first, *later = line.split("\r")
-    last = next((state for state in reversed(later) if state.strip()), "")
-    return (first if _PROCESS.fullmatch(first) else "") + last if last else first
+        show(f"{at}  {redact(entry.message)}")

@@ -96,29 +96,22 @@ def compare_levels(
 
     A figure is *worse* if it moved by more than the threshold and its interval excludes no change, *same* if the whole
     interval lies within the threshold, else *inconclusive*. Where something else differs, nothing is gated: it says how
-    much, and what was changed. A level without one good request has no figures: unless others are worse, the state is
-    then unknown.
+    much, and what was changed.
     """
     known = {level.name: level for level in before}
-    common = [(known[level.name], level) for level in now if level.name in known]
-    failed = [words for old, new in common for words in _without_figures(old, new)]
     changes = [
         change
-        for old, new in common
+        for level in now
+        if level.name in known
         for figure in (*GATING, *TOLD)
-        if (change := compare_figure(old, new, figure, threshold_percent)) is not None
+        if (change := compare_figure(known[level.name], level, figure, threshold_percent)) is not None
     ]
     verdict = _overall([change.verdict for change in changes if change.is_gating])
-    words = _words(verdict, changes, threshold_percent) if changes else "" if failed else "no level in common"
-    state = on_worse if verdict == "worse" and not differences else State.OK
-    if failed:
-        words = "; ".join(filter(None, (words, f"can't be compared: {', '.join(failed)}")))
-        verdict = verdict if verdict == "worse" else "inconclusive"
-        state = state if verdict == "worse" else State.UNKNOWN
+    words = _words(verdict, changes, threshold_percent) if changes else "no level in common"
     if differences:
         words = f"{words}, with other things changed: {'; '.join(differences)}"
     return Comparison(
-        state=state,
+        state=on_worse if verdict == "worse" and not differences else State.OK,
         verdict=verdict,
         summary=words,
         baseline=baseline,
@@ -132,8 +125,6 @@ def compare_figure(
     before: BenchmarkLevel, now: BenchmarkLevel, figure: str, threshold_percent: float
 ) -> FigureChange | None:
     """How a figure moved between two runs of a level; None where one of them does not have it."""
-    if _without_figures(before, now):
-        return None
     old, new = _values(before, figure), _values(now, figure)
     if not old or not new:
         return None
@@ -154,15 +145,6 @@ def compare_figure(
         reason=reason,
         is_gating=figure in GATING,
     )
-
-
-def _without_figures(before: BenchmarkLevel, now: BenchmarkLevel) -> list[str]:
-    """In words which of two runs of a level had no good request: its throughput of zero is no speed of the service."""
-    return [
-        f"at {level.name} no request of the {which} run succeeded"
-        for which, level in (("earlier", before), ("later", now))
-        if level.n_errors >= level.n_requests
-    ]
 
 
 def _unsound(level: BenchmarkLevel) -> str:
@@ -202,13 +184,13 @@ def _percent(log_ratio: float) -> float:
 
 
 def _values(level: BenchmarkLevel, figure: str) -> list[float]:
-    """The figure of each repeat; a level that was run once has one. Zero is none: that repeat had no good request."""
+    """The figure of each repeat; a level that was run once has one."""
     if level.repeats:
-        return [repeat[figure] for repeat in level.repeats if repeat.get(figure, 0) > 0]
+        return [repeat[figure] for repeat in level.repeats if figure in repeat]
     name, _, part = figure.partition(".")
     value = getattr(level, name)
     value = getattr(value, part, None) if part else value
-    return [float(value)] if value else []
+    return [] if value is None else [float(value)]
 
 
 def _verdict(change: float, low: float, high: float, threshold: float) -> Verdict:

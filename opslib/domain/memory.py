@@ -10,15 +10,7 @@ from collections.abc import Iterator
 from opslib.domain import memory_words as words
 from opslib.domain.bands import Band
 from opslib.domain.engine_defaults import GIB, version_words
-from opslib.domain.memory_checks import (
-    Check,
-    above_limit,
-    checks_of,
-    dividing_sizes,
-    impossible,
-    largest_fitting,
-    surely_fits,
-)
+from opslib.domain.memory_checks import Check, above_limit, checks_of, impossible, largest_fitting, surely_fits
 from opslib.domain.memory_cpu import plan_on_cpu
 from opslib.domain.memory_plan import MemoryPlan, MemoryTerm
 from opslib.domain.memory_situation import CHOSEN, Calibration, ObservedFigures, Situation
@@ -66,7 +58,6 @@ def plan_memory(
             n_gpus=flags.n_gpus,
             gpu_total_bytes=gpu_total_bytes,
             flags=dict(flags.flags),
-            notes=_sizes_note(model, flags),
         )
     situation = Situation.of(
         model,
@@ -113,11 +104,6 @@ def plan_situation(situation: Situation, engine_version: str = "") -> MemoryPlan
         flags=words.effective_flags(situation),
         notes=tuple(words.notes(situation, sums)),
     )
-
-
-def _sizes_note(model: ModelSpec, flags: ServeFlags) -> tuple[str, ...]:
-    sizes = dividing_sizes(model, flags)
-    return (f"--tensor-parallel-size may be {', '.join(map(str, sizes))}",) if sizes else ()
 
 
 def _tokens_of_blocks(sums: Sums, situation: Situation) -> int | None:

@@ -8,11 +8,8 @@ from opslib.domain.bands import Band, exactly
 from opslib.domain.engine_defaults import GIB
 from opslib.domain.memory_situation import CHOSEN, Situation
 from opslib.domain.memory_sums import Sums, add_up
-from opslib.domain.memory_words import room
 from opslib.domain.model_spec import ModelSpec
 from opslib.domain.serve_flags import ServeFlags
-
-SMALLEST_TABLE = 8  # GPUs of a usual host
 
 
 class Check(NamedTuple):
@@ -31,7 +28,7 @@ def checks_of(situation: Situation, sums: Sums) -> Iterator[Check]:
         yield _free_check(situation)
     slack = total.minus(context + sums.weights)
     yield Check("gpu-memory/weights", slack, f"the weights need {sums.weights.expected:.2f} GiB per GPU")
-    words = f"{room(sums.kv_cache.expected, ' GiB')} are left for the KV cache"
+    words = f"{sums.kv_cache.expected:.2f} GiB are left for the KV cache"
     yield Check("gpu-memory/no-kv-cache-memory", sums.kv_cache, words)
     need = f"one request of {situation.model_len} tokens needs {sums.request_gib:.2f} GiB of KV cache, {words}"
     below = "gpu-memory/kv-cache-below-max-model-len"
@@ -49,7 +46,7 @@ def checks_of(situation: Situation, sums: Sums) -> Iterator[Check]:
         return
     words = (
         f"the sampler's second warm-up with {flags.max_num_seqs} dummy requests needs {sums.sampler.expected:.2f} GiB, "
-        f"{room(sums.left.expected, ' GiB')} are left for it"
+        f"{sums.left.expected:.2f} GiB are left for it"
     )
     yield Check("gpu-memory/sampler-warmup", sums.slack, words)
 
@@ -95,16 +92,6 @@ def impossible(model: ModelSpec, flags: ServeFlags) -> tuple[str, str] | None:
     if flags.pipeline_parallel_size > model.n_layers:
         return not_divisible, f"{model.n_layers} layers can't be divided by {flags.pipeline_parallel_size} stages"
     return None
-
-
-def dividing_sizes(model: ModelSpec, flags: ServeFlags) -> tuple[int, ...]:
-    """Each --tensor-parallel-size that the model's heads allow, below the next power of two."""
-    asked = max(flags.tensor_parallel_size, SMALLEST_TABLE)
-    return tuple(
-        size
-        for size in range(1, 2 ** asked.bit_length())
-        if not impossible(model, flags.with_value("--tensor-parallel-size", size, "what-if"))
-    )
 
 
 def above_limit(model: ModelSpec, flags: ServeFlags) -> str | None:

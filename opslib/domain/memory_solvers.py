@@ -13,7 +13,6 @@ from opslib.domain.kv_pages import cache_dtype
 from opslib.domain.memory_checks import impossible, largest_fitting, surely_fits
 from opslib.domain.memory_situation import Situation
 from opslib.domain.memory_sums import Sums, add_up, binding_rank
-from opslib.domain.memory_words import room
 from opslib.domain.states import Value
 
 _LENGTH_STEP = 1024
@@ -50,13 +49,12 @@ class Change(NamedTuple):
 def _effect(before: Sums, after: Sums, situation: Situation) -> str:
     """How the cache and what runs at once change."""
     length = situation.model_len
-    now, then = room(before.kv_cache.expected), room(after.kv_cache.expected, " GiB")
-    words = f"the KV cache goes from {now} to {then} per GPU"
+    words = f"the KV cache goes from {before.kv_cache.expected:.2f} to {after.kv_cache.expected:.2f} GiB per GPU"
     if not length:
         return words
     return (
-        f"{words} ({max(0, int(before.concurrency * length)):,} to {int(after.concurrency * length):,} tokens, "
-        f"{max(0.0, before.concurrency):.1f} to {after.concurrency:.1f} requests of {length:,} at once)"
+        f"{words} ({int(before.concurrency * length):,} to {int(after.concurrency * length):,} tokens, "
+        f"{before.concurrency:.1f} to {after.concurrency:.1f} requests of {length:,} at once)"
     )
 
 
@@ -69,7 +67,7 @@ def _fewer_sequences(situation: Situation, _: int) -> Iterator[Change]:
     factor, vocabulary = terms.sampler_row(situation)["u"][1], situation.model.vocab_size
     reason = (
         f"the sampler's second warm-up with {now} dummy requests needs {before.sampler.expected:.2f} GiB "
-        f"({factor:g} x {now} x {vocabulary} x 4 bytes), {room(before.left.expected, ' GiB')} are left; "
+        f"({factor:g} x {now} x {vocabulary} x 4 bytes), {before.left.expected:.2f} GiB are left; "
         f"with {value} it needs {after.sampler.expected:.2f} GiB and {after.left.expected:.2f} GiB are left"
     )
     cost = f"at most {value} requests run at once instead of {now}; {_effect(before, after, situation)}"
@@ -133,7 +131,7 @@ def _share(before: Situation, after: Situation, value: float) -> Change:
     old, new = add_up(before), add_up(after)
     reason = (
         f"of a budget of {before.budget_gib:.2f} GiB weights take {old.weights.expected:.2f} and the profile "
-        f"{old.peak.expected:.2f} GiB, so {room(old.kv_cache.expected, ' GiB')} remain; of {after.budget_gib:.2f} GiB "
+        f"{old.peak.expected:.2f} GiB, so {old.kv_cache.expected:.2f} GiB remain; of {after.budget_gib:.2f} GiB "
         f"{new.kv_cache.expected:.2f} GiB remain, one request needs {new.request_gib:.2f}"
     )
     difference = after.budget_gib - before.budget_gib

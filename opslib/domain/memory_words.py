@@ -9,15 +9,6 @@ from opslib.domain.memory_sums import Sums
 from opslib.domain.serve_flags import FlagValue
 
 
-def room(gib: float, unit: str = "") -> str:
-    """Memory that is left, in GiB: what is less than nothing is none, and by how much it is short.
-
-    >>> room(25.318), room(25.318, " GiB"), room(-60.99, " GiB")
-    ('25.32', '25.32 GiB', 'none (60.99 GiB short)')
-    """
-    return f"{gib:.2f}{unit}" if round(gib, 2) >= 0 else f"none ({-gib:.2f} GiB short)"
-
-
 def sources(situation: Situation) -> dict[str, str]:
     """Each term's source, in words."""
     figures, seen, flags = terms.table(), situation.observed, situation.flags

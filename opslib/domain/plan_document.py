@@ -75,8 +75,7 @@ def _gib(n_bytes: int) -> float:
 def plan_lines(plan: MemoryPlan, remedies: Sequence[Remedy] = ()) -> Iterator[str]:
     """The plan for a terminal: verdict, terms with their bands and sources, what the cache holds, the ways out."""
     yield plan.summary if plan.summary.startswith(plan.verdict) else f"{plan.verdict}: {plan.summary}"
-    if plan.terms:
-        yield f"{'GiB per GPU':<26}{'low':>9}{'expected':>10}{'high':>9}  where it comes from"
+    yield f"{'GiB per GPU':<26}{'low':>9}{'expected':>10}{'high':>9}  where it comes from"
     for term in plan.terms:
         sizes = [f"{size / GIB:.2f}" for size in (term.low_bytes, term.expected_bytes, term.high_bytes)]
         head = f"{term.name:<26}{sizes[0]:>9}{sizes[1]:>10}{sizes[2]:>9}  "

@@ -17,7 +17,6 @@ from opslib.onhost.stamped_socket import StampedSocket
 
 CONNECT_TIMEOUT_S = 10.0
 STALE_S = 0.25  # within this a kept connection's end says that the server had closed it before it was asked
-NO_TLS = "the server speaks no TLS"
 _DONE = b"[DONE]"
 _LAST_CHUNK = b"0\r\n\r\n"
 _ENDS = (b"\r\n\r\n", b"\n\n\n")  # how the last read of a chunked answer may end; most events don't
@@ -273,7 +272,7 @@ def _was_stale(exchange: Exchange) -> bool:
 def _tls_words(error: ssl.SSLError) -> str:
     words = str(getattr(error, "verify_message", "") or error.reason or error)
     is_plain = words in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # by version of OpenSSL
-    return "%s (%s)" % (NO_TLS, words) if is_plain else words
+    return "the server speaks no TLS (%s)" % words if is_plain else words
 
 
 def _words(error: OSError) -> str:

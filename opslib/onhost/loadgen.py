@@ -19,12 +19,11 @@ import json
 import time
 from typing import Any, Dict, List, Optional
 
-from opslib.onhost.exchange import Exchange
+from opslib.onhost.exchange import Exchange, Failure
 from opslib.onhost.loadgpu import GpuWatch
 from opslib.onhost.loadlearn import CHAT, learn
 from opslib.onhost.loadlevel import Level, Load, Refused, has_failed, read
 from opslib.onhost.loadlines import summary_of
-from opslib.onhost.loadreach import failure_to_reach
 from opslib.onhost.loadrun import Lines, print_line, run_on_loop, watched, work_of
 from opslib.onhost.loadshape import MAX_CPU_SHARE, arrivals, doubling, rotated, stop_reason
 from opslib.onhost.loadsplit import Child, limit_of, processes_needed, split
@@ -39,14 +38,14 @@ FIND_OUT_S = 30.0  # the most that one question before the load may take, and no
 def main(arguments: Dict[str, Any]) -> int:
     """Runs the levels one after the other; a failing server is a result, so the exit status is 0.
 
-    A URL that leads to none is not: one line says so (`unreachable`, with the reason), and no load was sent.
+    A URL that leads to none is not: one line says so (`unreachable`, with the reason), and nothing was sent.
     """
     try:
         load = Load(arguments)
     except Refused as error:
         print_line({"type": "refused", "message": str(error)})
         return 0
-    failure = run_on_loop(load, failure_to_reach(load)) if load.options["url"] else None
+    failure = run_on_loop(load, _failure_to_reach(load)) if load.options["url"] else None
     if failure is not None:
         print_line({"type": "unreachable", "kind": failure[0], "message": failure[1]})
         return 0
@@ -149,6 +148,14 @@ class Sweep:
         line["n_requests"] = max(line["n_requests"], wanted)  # what a process that died never sent
         own = {"input_tokens": shape["input_tokens"]} if isinstance(shape.get("input_tokens"), int) else {}
         return requests, {**line, **details, **own, "n_processes": n_processes}
+
+
+async def _failure_to_reach(load: Load) -> Failure:
+    """Why no request would reach the URL's server, None where one does: an address may be mistyped, a unit's not."""
+    connection = load.connection()
+    failure = await connection.reach()
+    connection.close()
+    return failure
 
 
 async def _prepare(load: Load) -> None:

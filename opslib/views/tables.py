@@ -10,8 +10,6 @@ Row = Sequence[object] | Mapping[str, object]
 _CELL = "padding:3px 10px"
 _LONG = 40  # characters; a longer cell may wrap, so that a table stays as wide as its page
 _LONG_WORD = 10
-_MARK = " *"
-_ROOM = "\N{NO-BREAK SPACE}" * len(_MARK)  # HTML keeps it
 _RULE = "border-bottom:1px solid rgba(128,128,128,.5)"
 
 
@@ -29,7 +27,8 @@ def table(rows: Sequence[Row], columns: Sequence[str], *, caption: str = "") -> 
     >>> "<td" in table([("a", 1)], ["name", "n"])
     True
     """
-    cells, aligns = _aligned([_values(row, columns) for row in rows], len(columns))
+    cells = [_values(row, columns) for row in rows]
+    aligns = [_align(column) for column in zip(*cells, strict=True)] or ["left"] * len(columns)
     head = "".join(_cell("th", _head(name), align) for name, align in zip(columns, aligns, strict=True))
     body = "".join(f"<tr>{_row(row, aligns)}</tr>" for row in cells)
     title = f'<caption style="text-align:left;padding:3px 10px">{escape(caption)}</caption>' if caption else ""
@@ -51,7 +50,8 @@ def text_table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     weights  57.5
     graphs      2
     """
-    cells, aligns = _aligned([_values(row, columns) for row in rows], len(columns))
+    cells = [_values(row, columns) for row in rows]
+    aligns = [_align(column) for column in zip(*cells, strict=True)] or ["left"] * len(columns)
     lines = [list(columns)] + [[_text(value) for value in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(_line(line, widths, aligns) for line in lines)
@@ -72,21 +72,6 @@ def _values(row: Row, columns: Sequence[str]) -> list[object]:
     return list(row)
 
 
-def _aligned(cells: list[list[object]], n_columns: int) -> tuple[list[list[object]], list[str]]:
-    """The cells, and how each column stands; beside a marked number the others keep the mark's room."""
-    columns = list(zip(*cells, strict=True))
-    aligns = [_align(column) for column in columns] or ["left"] * n_columns
-    for at, column in enumerate(columns):
-        if aligns[at] == "right" and any(_is_marked(value) for value in column):
-            for row in cells:
-                row[at] = row[at] if _is_marked(row[at]) else _text(row[at]) + _ROOM
-    return cells, aligns
-
-
-def _is_marked(value: object) -> bool:
-    return isinstance(value, str) and value.endswith(_MARK)
-
-
 def _align(column: tuple[object, ...]) -> str:
     known = [value for value in column if value not in (None, "-")]
     return "right" if known and all(_is_number(value) for value in known) else "left"
@@ -94,7 +79,7 @@ def _align(column: tuple[object, ...]) -> str:
 
 def _is_number(value: object) -> bool:
     if isinstance(value, str):
-        digits = value.removesuffix(_MARK).removeprefix("-").replace(",", "").replace(".", "")
+        digits = value.removeprefix("-").replace(",", "").replace(".", "")
         return digits.isdigit() and not isinstance(value, (State, Html))
     return isinstance(value, int | float) and not isinstance(value, bool)
 

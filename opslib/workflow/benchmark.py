@@ -18,8 +18,6 @@ Progress = Callable[["Mapping[str, Any] | BenchmarkLevel"], None]
 _HINTS = {
     "connect": "is it running, and is that its address?",
     "tls": "its own CA goes by --ca-file; is it https:// there, and is that the certificate's name?",
-    "no_tls": "most likely it speaks plain HTTP: try {other}",
-    "only_tls": "try {other}",
 }
 _GRACE_S = 30.0  # what the program may need beyond its deadline to start, read its answers and print them
 
@@ -184,7 +182,8 @@ def _measure(
                 if line["type"] == "refused":
                     raise BadParameter(str(line["message"]), host=host.settings.alias)
                 if line["type"] == "unreachable":
-                    raise _unreachable(str(arguments["url"]), line)
+                    where, hint = arguments["url"], _HINTS[line["kind"]]
+                    raise HostUnreachable(f"no connection to {where}: {line['message']}", hint=hint)
                 if line["type"] == "request":
                     requests.append(line)
                 elif line["type"] == "level":
@@ -197,12 +196,6 @@ def _measure(
             watchdog.cancel()
     message = f"the load generator ended before its result, after {len(runs)} levels"
     raise UnexpectedAnswer(message, host=host.settings.alias, hint="run it again; see the host's memory and load")
-
-
-def _unreachable(url: str, line: Mapping[str, Any]) -> HostUnreachable:
-    scheme, _, rest = url.partition("://")
-    other = f"{'http' if scheme.lower() == 'https' else 'https'}://{rest}"
-    return HostUnreachable(f"no connection to {url}: {line['message']}", hint=_HINTS[line["kind"]].format(other=other))
 
 
 def _read_line(raw: bytes, alias: str) -> dict[str, Any]:

@@ -71,9 +71,6 @@ class OfflinePlan(Value):
             yield from (MemoryHolder(**holder).sentence for holder in gpus["holders"])
         for row in self.extra.get("parallel_table", ()):
             size = f"tensor x pipeline {row['tensor_parallel_size']} x {row['pipeline_parallel_size']}"
-            if not row["weights_bytes"]:  # it does not start
-                yield f"{size}: {row['verdict']}"
-                continue
             kv = f"{row['kv_cache_tokens']:,} KV tokens, {row['max_concurrency']:.2f} requests at once"
             wire = f"{row['all_reduce_bytes_per_token'] / 1024:.0f} KiB all-reduce per token"
             yield f"{size}: {row['verdict']}; {row['weights_bytes'] / GIB:.2f} GiB of weights, {kv}, {wire}"

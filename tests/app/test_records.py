@@ -69,7 +69,7 @@ def test_which_records_are_read(runs_dir):
         ({"ticket": "INC-7"}, 2),
         ({"cause": "gpu-memory"}, 2),
         ({"cause": "gpu-memory/sampler-warmup"}, 2),
-        ({"cause": "hub"}, 0),
+        ({"cause": "gpu"}, 0),
         ({"model": "m"}, 2),
         ({"since": "2026-11-29T12:05"}, 1),
         ({"until": "2026-11-29T12:05"}, 1),

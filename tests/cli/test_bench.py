@@ -2,12 +2,9 @@
 
 import json
 import socket
-import socketserver
 import subprocess
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -86,43 +83,3 @@ def test_a_url_that_leads_nowhere_is_not_measured(tmp_path, capsys):
     told = capsys.readouterr().err
     assert f"no connection to {url}: Connection refused. Next: is it running" in told
     assert list(tmp_path.iterdir()) == []
-
-
-class Refusing(socketserver.BaseRequestHandler):
-    """What uvicorn and nginx answer to bytes that are no HTTP."""
-
-    def handle(self):
-        self.request.recv(4096)
-        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\nInvalid HTTP request received.")
-
-
-def test_a_url_of_the_other_scheme_is_named(tmp_path, capsys):
-    """TLS to a port of plain HTTP, and the reverse: what is spoken there, and the URL to try; no record is left."""
-    runs = tmp_path / "runs"
-    runs.mkdir()
-    with socketserver.TCPServer(("127.0.0.1", 0), Refusing) as server:
-        Thread(target=server.handle_request, daemon=True).start()
-        url = f"127.0.0.1:{server.server_address[1]}/v1"
-        assert call(["bench", "run", f"https://{url}", "--runs-dir", str(runs)]) == 3
-    told = capsys.readouterr().err
-    assert "the server speaks no TLS" in told
-    assert f"most likely it speaks plain HTTP: try http://{url}" in told
-    with tls_url(tmp_path) as secure:
-        plain = secure.replace("https://", "http://")
-        assert call(["bench", "run", plain, "--runs-dir", str(runs)]) == 3
-    told = capsys.readouterr().err
-    assert f"the server speaks TLS there, and no plain HTTP. Next: try {secure}" in told
-    assert list(runs.iterdir()) == []
-
-
-@contextmanager
-def tls_url(folder):
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    argv += ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(argv, check=True, capture_output=True)
-    options = {"certificate": str(certificate), "key": str(key)}
-    argv = [sys.executable, str(PROGRAM), json.dumps(options)]
-    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        yield f"https://localhost:{int(process.stdout.readline())}"
-        process.stdin.close()

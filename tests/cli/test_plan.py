@@ -107,24 +107,6 @@ def test_a_size_that_does_not_divide_is_a_verdict_with_the_nearest_one_that_does
     assert found["remedies"][0]["value"] in {4, 6}
 
 
-def test_a_size_that_does_not_divide_is_told_without_an_empty_table(capsys, config):
-    """There are no sums to show; the sizes that the heads allow are named instead."""
-    assert call(["plan", "--config", config, *GPUS, "--", "-tp", "5"]) == 2
-    told = capsys.readouterr().out
-    assert "GiB per GPU" not in told
-    assert "note: --tensor-parallel-size may be 1, 2, 4, 8" in told
-
-
-def test_what_is_below_nothing_is_none_and_how_much_is_short(capsys, config):
-    """No memory is ever told as a negative number of what is left."""
-    line = ["-tp", "2", "--max-model-len", "131072", "--max-num-seqs", "64"]
-    assert call(["plan", "--config", config, "--weights-bytes", "230134614000", *GPUS, "--", *line]) == 2
-    told = capsys.readouterr().out
-    assert "the KV cache goes from none (" in told
-    assert " GiB short) to " in told
-    assert "(0 to " in told
-
-
 def test_a_length_above_the_models_limit_is_a_verdict_with_the_limit(capsys, config):
     """Unless the environment allows it."""
     words = ["--config", config, "--weights-bytes", "230134614000", *GPUS]

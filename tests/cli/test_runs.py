@@ -136,17 +136,3 @@ def test_a_draft_is_markdown(story, capsys):
     told = capsys.readouterr().out
     assert told.startswith("# INC-7: vllm on gpu-a")
     assert "--max-num-seqs 256 cured gpu-memory/sampler-warmup" in told
-
-
-@pytest.mark.parametrize(
-    ("cause", "said"),
-    [
-        ("gpu-memori", "no cause 'gpu-memori'; did you mean gpu-memory?"),
-        ("gpu-memory/weigts", "no cause 'gpu-memory/weigts'; did you mean gpu-memory/weights?"),
-    ],
-)
-def test_a_misspelt_cause_offers_the_nearest(runs_dir, cause, said, capsys):
-    """A word that is no cause would match nothing without a sign of it; one that no record has matches nothing."""
-    assert call(["runs", "--runs-dir", str(runs_dir), "--cause", cause]) == 4
-    assert said in capsys.readouterr().err
-    assert call(["runs", "--runs-dir", str(runs_dir), "--cause", "host-memory/oom-killed"]) == 0

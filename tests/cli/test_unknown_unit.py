@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from opslib.cli.logs import drawn
 from opslib.cli.main import call
 from tests.fakes import FakeHost
 
@@ -49,18 +48,3 @@ def test_a_unit_file_that_is_no_text_is_refused(tmp_path, capsys):
     file.write_bytes(b"\xff\xfe[Service]")
     assert call(["lint", "rehearsal", "v", "--file", str(file)]) == 4
     assert capsys.readouterr().err == f"opslib: {file}: can't be read: it is not UTF-8 text\n"
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ("\rLoading shards: 100% Completed | 4/4\n", "Loading shards: 100% Completed | 4/4\n"),
-        ("(Worker_TP0 pid=7) \rLoading:  50%\rLoading: 100%", "(Worker_TP0 pid=7) Loading: 100%"),
-        ("Loading:  50%\rLoading: 100%\r", "Loading: 100%"),
-        ("one\r\ntwo", "one\ntwo"),
-        ("plain", "plain"),
-    ],
-)
-def test_a_redrawn_bar_is_told_by_its_last_state(message, said):
-    """A carriage return is drawn as a terminal would draw it, never written out; the process stays in front."""
-    assert drawn(message) == said

@@ -80,28 +80,6 @@ def test_a_level_that_is_no_result_decides_nothing(bad, words):
     assert (comparison.verdict, comparison.summary) == ("inconclusive", f"inconclusive: {words}")
 
 
-@pytest.mark.parametrize("is_repeated", [True, False])
-def test_a_run_whose_requests_all_failed_is_not_compared(is_repeated):
-    """Zero tokens per second are no speed: no number is told, each level is named, and the state is unknown."""
-    zeros = ({"output_throughput": 0.0},) * 3 if is_repeated else ()
-    failed = level(n_errors=8, output_throughput=0.0, request_throughput=0.0, repeats=zeros)
-    for before, now, which in ((level(), failed, "later"), (failed, level(), "earlier")):
-        comparison = compare_levels([before], [now])
-        assert (comparison.verdict, comparison.state, comparison.changes) == ("inconclusive", State.UNKNOWN, ())
-        assert comparison.summary == f"can't be compared: at concurrency 4 no request of the {which} run succeeded"
-
-
-def test_a_failed_level_beside_good_ones_is_named():
-    """What was measured is compared; worse stays worse, and nothing else is more than unknown."""
-    failed = level(concurrency=16, n_errors=8, output_throughput=0.0)
-    good = level(concurrency=16)
-    same = compare_levels([level(), good], [level(), failed])
-    worse = compare_levels([level(), good], [slowed(20), failed])
-    assert (same.verdict, same.state) == ("inconclusive", State.UNKNOWN)
-    assert (worse.verdict, worse.state) == ("worse", State.WARNING)
-    assert all("can't be compared: at concurrency 16" in found.summary for found in (same, worse))
-
-
 def test_a_disturbed_client_still_decides():
     """A client that woke a little late (marked, hollow) has its noise in the repeats."""
     late = slowed(20).model_copy(update={"loop_lag_p99_ms": 9.0, "is_client_bound": True, "is_valid": False})

@@ -65,13 +65,8 @@ def test_text_columns_are_aligned():
 
 def test_a_marked_level_says_why():
     """A level that is not valid carries a star, and the reason stands below the table."""
-    text = view(level(1), level(4, loop_lag_p99_ms=9.0), level(16)).text
-    assert [line[: len("concurrency  requests")].rstrip() for line in text.splitlines()[1:5]] == [
-        "concurrency  requests",
-        "        1\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}         1",
-        "        4 *         1",
-        "       16\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}         1",
-    ]
+    text = view(level(1), level(4, loop_lag_p99_ms=9.0)).text
+    assert "\n4 *" in text
     assert "* concurrency 4: client woke 9.0 ms late (p99)" in text
 
 
