@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opslib.domain.benchmark import GpuLoad, GpuSample, Histogram, Interval, Percentiles
+from opslib.onhost.loadsteady import steady_part
 
 N_RESAMPLES = 500
 N_BINS = 40
-STEADY_SHARE = 0.95
 MAX_SAMPLES = 240  # points that a time series keeps
 
 Floats = NDArray[np.float64]
@@ -79,28 +79,15 @@ def gpu_loads(samples: Sequence[GpuSample]) -> tuple[GpuLoad, ...]:
 
 
 def steady_throughput(runs: Sequence[tuple[Line, Sequence[Line]]], *, is_counted_in_tokens: bool) -> float | None:
-    """Tokens per second while 95 % of the streams were open, from one answer's end to another's, over all runs.
+    """Tokens per second of the steady parts of all runs (`loadsteady`); None where none had one."""
 
-    A window that begins anywhere else holds tokens whose prefill lies before it: a full server would seem to grow.
-    """
-    tokens, seconds = 0.0, 0.0
-    for level, requests in runs:
-        good = [request for request in requests if request["ttft_ms"] is not None]
-        wanted = STEADY_SHARE * int(level["concurrency"])
-        begins = np.sort([request["sent_at_s"] for request in good])
-        ends = np.sort([request["sent_at_s"] + request["e2e_latency_ms"] / 1000 for request in good])
-        times = np.sort(np.concatenate([begins, ends])) if good else np.array([])
-        is_open = (np.searchsorted(begins, times, "right") - np.searchsorted(ends, times, "right")) >= wanted
-        if not is_open.any():
-            continue
-        last = float(times[np.flatnonzero(is_open)[-1] + 1])
-        first = float(ends[ends >= times[is_open][0]][0])
-        seconds += last - first
-        for request in good:
-            at = request["sent_at_s"] + np.cumsum([request["ttft_ms"], *request["itl_ms"]]) / 1000
-            weight = (request["completion_tokens"] or 0) / len(at) if is_counted_in_tokens else 1.0
-            tokens += weight * float(((at > first) & (at <= last)).sum())
-    return tokens / seconds if seconds > 0 else None
+    def tokens_of(request: Line, n_chunks: int) -> float:
+        return (request["completion_tokens"] or 0) if is_counted_in_tokens else n_chunks
+
+    found = [steady_part(requests, int(level["concurrency"]), tokens_of) for level, requests in runs]
+    parts = [part for part in found if part is not None]
+    seconds = sum(part_s for _, part_s in parts)
+    return sum(tokens for tokens, _ in parts) / seconds if seconds > 0 else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -1,14 +1,13 @@
 """What a level's answers become: one line for each request, one for the level."""
 
 import time
-from itertools import accumulate
 from typing import Any, Dict, List, Optional, Tuple
 
 from opslib.onhost.completions import Completion
 from opslib.onhost.loadlevel import Answer, Level, read
+from opslib.onhost.loadsteady import steady_part
 
 Line = Dict[str, Any]
-STEADY_SHARE = 0.95
 _BY_PATH = ("http_404", "http_405")  # what fails by where it was sent
 
 
@@ -74,27 +73,9 @@ def summary_of(requests: List[Line], line: Line) -> Line:
 
 
 def _steady(good: List[Line], concurrency: int) -> Optional[float]:
-    """Tokens (chunks where none are counted) per second while at least 95 % of the streams were open; None if never.
-
-    From one answer's end to another's: a window that begins anywhere else holds tokens whose prefill lies before it.
-    A level's own beginning and end, when few streams are open, weigh the more the fewer requests it has.
-    """
-    good = [request for request in good if request["ttft_ms"] is not None]
-    ends = [request["sent_at_s"] + request["e2e_latency_ms"] / 1000 for request in good]
-    moves = sorted([(request["sent_at_s"], 1) for request in good] + [(end, -1) for end in ends])
-    n_open = list(accumulate(move for _, move in moves))
-    full = [number for number, count in enumerate(n_open) if count >= STEADY_SHARE * concurrency]
-    if not full:
-        return None
-    last = moves[full[-1] + 1][0]
-    first = min((end for end in ends if end >= moves[full[0]][0]), default=last)
-    n_tokens = 0.0
-    for request in good:
-        steps = accumulate([request["ttft_ms"], *request["itl_ms"]])
-        n_inside = sum(first < request["sent_at_s"] + step / 1000 <= last for step in steps)
-        n_chunks = len(request["itl_ms"]) + 1
-        n_tokens += n_inside * (request["completion_tokens"] or n_chunks) / n_chunks
-    return n_tokens / (last - first) if last > first else None
+    """Tokens (chunks where none are counted) per second of the steady part; None where there was none."""
+    part = steady_part(good, concurrency, lambda request, n_chunks: request["completion_tokens"] or n_chunks)
+    return part[0] / part[1] if part and part[1] > 0 else None
 
 
 def _request_line(level: Level, answer: Answer, completion: Completion) -> Line:
