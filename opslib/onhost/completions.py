@@ -100,6 +100,11 @@ def body_of(
     return json.dumps({name: value for name, value in body.items() if name not in without}).encode()
 
 
+def failed(kind: str, message: str) -> Completion:
+    """No completion, for the reason of this class."""
+    return Completion(None, (), None, None, "", (kind, message))
+
+
 def read_completion(
     pieces: Sequence[Tuple[float, bytes]], *, keep_text: bool = False, needs_end: bool = False
 ) -> Completion:
@@ -116,7 +121,7 @@ def read_completion(
         error = ("malformed", error_message(str(failure).encode()))
     if error is None and needs_end and not stream.has_ended:
         error = ("cut", _CUT)
-    return Completion(None, (), None, None, "", error) if error is not None else stream.completion()
+    return failed(*error) if error is not None else stream.completion()
 
 
 def read_whole(body: bytes) -> Completion:
@@ -126,7 +131,7 @@ def read_whole(body: bytes) -> Completion:
         text = "".join(text_of(choice) for choice in value["choices"][:1])
         return _completion([], [], value.get("usage") or {}, text)
     except (AttributeError, TypeError, LookupError, RecursionError):
-        return Completion(None, (), None, None, "", ("malformed", error_message(body)))
+        return failed("malformed", error_message(body))
 
 
 class _Stream:

@@ -22,11 +22,12 @@ from typing import Any, Dict, List, Optional
 from opslib.onhost.exchange import Exchange, Failure
 from opslib.onhost.loadgpu import GpuWatch
 from opslib.onhost.loadlearn import CHAT, learn
-from opslib.onhost.loadlevel import Level, Load, Refused, has_failed, read
+from opslib.onhost.loadlevel import Level, Load, has_failed, read
 from opslib.onhost.loadlines import summary_of
 from opslib.onhost.loadrun import Lines, print_line, run_on_loop, watched, work_of
 from opslib.onhost.loadshape import MAX_CPU_SHARE, arrivals, doubling, rotated, stop_reason
 from opslib.onhost.loadsplit import Child, limit_of, processes_needed, split
+from opslib.onhost.loadtarget import Refused
 
 MAX_SPREAD_S = 1.0
 WARMUP_TOKENS = 16

@@ -2,19 +2,16 @@
 
 import asyncio
 import gc
-import os
-import re
-import ssl
 import time
 from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
-from urllib.parse import quote, urlsplit
 
-from opslib.onhost.completions import Completion, read_completion
+from opslib.onhost.completions import Completion, failed, read_completion
 from opslib.onhost.errorwords import error_message
 from opslib.onhost.exchange import Connection, Exchange, Response
 from opslib.onhost.http1 import ProtocolError
 from opslib.onhost.loadinput import Inputs
 from opslib.onhost.loadmeter import SelfMeter
+from opslib.onhost.loadtarget import base_paths, place_of, secret_of, tls_context
 
 DEFAULTS: Dict[str, Any] = {
     "url": "",
@@ -48,10 +45,6 @@ MAX_OPENED = 64  # connections that an open loop opens before its clock starts
 CLOSE_S = 0.05  # a request that timed out so near to the deadline was ended by that
 
 
-class Refused(Exception):  # noqa: N818 - nothing was asked yet
-    """The arguments can't be used: nothing was sent."""
-
-
 class Answer(NamedTuple):
     """One request's exchange, when it was due, and its completion where it has been read already."""
 
@@ -67,16 +60,16 @@ class Load:
     def __init__(self, arguments: Dict[str, Any]) -> None:
         options = {**DEFAULTS, **arguments}
         self.options = options
-        self.address, self.port, path, is_tls = _where(options)
-        self.root, self.api, named = _bases(path)
+        self.address, self.port, path, is_tls = place_of(options)
+        self.root, self.api, named = base_paths(path)
         self.may_chat = not (named or options["endpoint"])  # where there is no /v1/completions
         options["endpoint"] = named or options["endpoint"] or "/v1/completions"
         self._known: Set[str] = set()  # paths that have answered
         self._absent: Set[str] = set()  # paths that had nothing to say when they were first asked
-        self.context = _tls(options["ca_file"]) if is_tls else None
+        self.context = tls_context(options["ca_file"]) if is_tls else None
         self.headers: Tuple[Tuple[str, str], ...] = ()
         if options["api_key"]:
-            self.headers = (("Authorization", "Bearer " + _secret(options["api_key"])),)
+            self.headers = (("Authorization", "Bearer " + secret_of(options["api_key"])),)
         self.ends_at = time.perf_counter() + float(options["deadline_s"])
         self.spread_s = 0.05
         self.inputs = Inputs(options, options["model"])
@@ -245,18 +238,17 @@ def has_failed(exchange: Exchange) -> bool:
 def read(exchange: Exchange, *, keep_text: bool = False) -> Completion:
     """The completion in an exchange; its error is the exchange's class, `http_<code>`, or what the content lacks."""
     if exchange.error is not None:
-        return Completion(None, (), None, None, "", exchange.error)
+        return failed(*exchange.error)
     try:
         response = exchange.response
         if exchange.status != 200:
-            return Completion(None, (), None, None, "", ("http_%d" % exchange.status, _refusal(response)))
+            return failed("http_%d" % exchange.status, _refusal(response))
         packed = response.headers.get("content-encoding", "identity")
         if packed != "identity":
-            message = "the answer is compressed (%s), which nobody asked for" % packed
-            return Completion(None, (), None, None, "", ("malformed", message))
+            return failed("malformed", "the answer is compressed (%s), which nobody asked for" % packed)
         return read_completion(response.pieces, keep_text=keep_text, needs_end=response.ends_by_close)
     except ProtocolError as error:
-        return Completion(None, (), None, None, "", ("malformed", str(error)))
+        return failed("malformed", str(error))
 
 
 def _refusal(response: Response) -> str:
@@ -266,71 +258,3 @@ def _refusal(response: Response) -> str:
     if place:
         return "the server points to %s, which is not followed" % place[:200]
     return words or "the server says nothing more"
-
-
-def _where(options: Dict[str, Any]) -> Tuple[str, int, str, bool]:
-    """Address, port, base path and whether TLS is spoken."""
-    if not options["url"]:
-        address = options["address"] or os.environ.get("OPSLIB_LOOPBACK") or "127.0.0.1"
-        return address, int(options["port"]), "", False
-    parts = urlsplit(options["url"])
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Refused("%s is no http:// or https:// URL" % options["url"])
-    is_tls = parts.scheme == "https"
-    try:
-        port = parts.port or (443 if is_tls else 80)
-    except ValueError as error:
-        raise Refused("%s: %s" % (options["url"], error)) from error
-    if options["ca_file"] and not is_tls:
-        raise Refused("a CA file is for https://, and %s is spoken without TLS" % options["url"])
-    try:
-        address = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode("ascii")
-    except UnicodeError as error:
-        raise Refused("%s names no host: %s" % (options["url"], error)) from error
-    return address, port, quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;="), is_tls
-
-
-def _bases(path: str) -> Tuple[str, str, str]:
-    """Of a URL's path: what /metrics lies under, what the API's parts lie under, and an endpoint that it names itself.
-
-    A path with a version in it is an API's base, as OpenAI's own client takes it; any other has /v1 below it.
-
-    >>> _bases("/llm"), _bases("/llm/v1"), _bases("/v1beta/openai")
-    (('/llm', '/llm/v1', ''), ('/llm', '/llm/v1', ''), ('', '/v1beta/openai', ''))
-    >>> _bases("/v1/chat/completions")
-    ('', '/v1', '/v1/chat/completions')
-    """
-    endpoint = ""
-    for name in ("/chat/completions", "/completions"):
-        if path.endswith(name):
-            path, endpoint = path[: -len(name)], "/v1" + name
-            break
-    version = re.search(r"/v[0-9][^/]*(/|$)", path)
-    if version is None:
-        return path, path if endpoint else path + "/v1", endpoint
-    return path[: version.start()], path, endpoint
-
-
-def _tls(ca_file: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file or None)
-    except OSError as error:
-        raise Refused("the CA file %s can't be used: %s" % (ca_file, error)) from error
-
-
-def _secret(reference: str) -> str:
-    """The value behind `env:NAME` or `file:PATH`, looked up where this program runs."""
-    kind, _, place = reference.partition(":")
-    if kind not in ("env", "file"):  # it may be the key: not to be quoted
-        raise Refused("an API key is given as env:NAME or file:PATH, never itself")
-    try:
-        if kind == "file":
-            with open(os.path.expanduser(place), encoding="utf-8") as file:
-                value = file.read().strip()
-        else:
-            value = os.environ.get(place, "")
-    except (OSError, ValueError) as error:
-        raise Refused("the API key of %s can't be read: %s" % (reference, error)) from error
-    if not value or not value.isprintable() or not value.isascii():
-        raise Refused("there is no API key behind %s" % reference)
-    return value
