@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.client import OK
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,7 +108,7 @@ def _investigate(given: Mapping[str, str], runs_dir: Path) -> Investigated:
 def _serves_now(evidence: Evidence) -> str:
     """How the unit is, where it answers in another start than the one that failed: that one's remedy isn't for it."""
     for unit in evidence.survey.units if evidence.survey and evidence.invocation_id else ():
-        if unit.health_status_code == OK and unit.status.invocation_id not in {"", evidence.invocation_id}:
+        if unit.health_status_code == 200 and unit.status.invocation_id not in {"", evidence.invocation_id}:
             return f"{unit.summary}, in a later start: this is why an earlier one failed"
     return ""
 

@@ -135,9 +135,8 @@ class Run:
         state = worst(result.state for result in self.results.values())
         headlines = [result for result in self.results.values() if result.is_headline and result.state is State.OK]
         last = next(result for result in reversed(self.results.values()) if result.state is state)
-        if state not in (State.OK, State.WARNING):
-            headlines = []  # a warning takes no good news back, what is worse does
-        told = headlines if state is State.OK and headlines else [*headlines, last]
+        # a warning takes no good news back, what is worse does
+        told = {State.OK: headlines or [last], State.WARNING: [*headlines, last]}.get(state, [last])
         return Outcome(state=state, reason="; ".join(result.summary for result in told))
 
     def finish(self, outcome: Outcome) -> None:

@@ -20,7 +20,7 @@ def find_record(runs_dir: Path, name: str) -> Path:
     """
     path = Path(name).expanduser()
     for place in (path, path.parent if path.is_file() else path):
-        if (place / RECORD_FILE).is_file() or is_sealed(place):
+        if _is_record(place):
             return place.resolve()
     names = record_names(runs_dir)
     if found := _LAST.fullmatch(name):
@@ -45,12 +45,13 @@ def find_record(runs_dir: Path, name: str) -> Path:
 def record_names(runs_dir: Path) -> list[str]:
     """The names of all record folders, newest first."""
     try:
-        return sorted(
-            (path.name for path in runs_dir.iterdir() if (path / RECORD_FILE).is_file() or is_sealed(path)),
-            reverse=True,
-        )
+        return sorted((path.name for path in runs_dir.iterdir() if _is_record(path)), reverse=True)
     except OSError:
         return []
+
+
+def _is_record(path: Path) -> bool:
+    return (path / RECORD_FILE).is_file() or is_sealed(path)
 
 
 def is_sealed(path: str | Path) -> bool:
