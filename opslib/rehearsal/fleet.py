@@ -1,27 +1,16 @@
 """Many practice hosts in one daemon: each with its own root, port, keys and units, and a hosts.toml that names them."""
 
-import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from opslib.domain.host import HostSettings
 from opslib.errors import BadParameter
-from opslib.rehearsal import processes
 from opslib.rehearsal.checkpoint import write_checkpoint
-from opslib.rehearsal.daemon import (
-    DaemonOwner,
-    daemon_arguments,
-    run_daemon,
-    say_ready,
-    start_daemon,
-    stop_signals,
-    until_stopped,
-)
+from opslib.rehearsal.daemon import DaemonOwner, daemon_arguments, run_daemon, start_daemon
 from opslib.rehearsal.scenarios import Scenario, load_scenario
 from opslib.rehearsal.server import PracticeHost
 
@@ -107,28 +96,18 @@ def _root(base: Path, number: int) -> Path:
 
 async def serve(base: Path, scenarios: Sequence[Scenario], time_factor: float) -> None:
     """Run the hosts until standard input ends or a signal asks them to stop."""
-    from opslib.rehearsal.standing import Standing, standing_host  # noqa: PLC0415 - asyncssh, for the daemon alone
+    from opslib.rehearsal.standing import Standing, stand_until_stopped  # noqa: PLC0415 - asyncssh, for the daemon alone
 
-    stop, table = stop_signals(), processes.ProcessTable()
-    table.watch(asyncio.get_running_loop())
-    checkpoint = base / "checkpoint"
-    write_checkpoint(checkpoint)
-    async with AsyncExitStack() as hosts:
-        ready = []
+    def wanted() -> Iterator[Standing]:
+        checkpoint = base / "checkpoint"
+        write_checkpoint(checkpoint)
         for number, scenario in enumerate(scenarios, 1):
-            wanted = Standing(
-                root=_root(base, number),
-                scenario=scenario,
-                alias=f"practice-{number}",
-                mark=f"rehearsal-{os.getpid()}-{number}",
-                labels=(LABEL,),
-                time_factor=time_factor,
-                checkpoint=checkpoint,
-            )
-            wanted.root.mkdir(parents=True, exist_ok=True)
-            ready.append(await hosts.enter_async_context(standing_host(wanted, table)))
-        say_ready(ready)
-        await until_stopped(stop)
+            root = _root(base, number)
+            root.mkdir(parents=True, exist_ok=True)
+            mark = f"rehearsal-{os.getpid()}-{number}"
+            yield Standing(root, scenario, f"practice-{number}", mark, (LABEL,), time_factor, checkpoint)
+
+    await stand_until_stopped(wanted(), lambda ready: ready)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

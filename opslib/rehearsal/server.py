@@ -1,6 +1,5 @@
 """The rehearsal host as one daemon: SSH server, unit manager, journal; `start_rehearsal` runs it as a child process."""
 
-import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -8,18 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opslib.domain.host import HostSettings
-from opslib.rehearsal import processes
 from opslib.rehearsal.control import send_request
-from opslib.rehearsal.daemon import (
-    ALIAS,
-    DaemonOwner,
-    daemon_arguments,
-    run_daemon,
-    say_ready,
-    start_daemon,
-    stop_signals,
-    until_stopped,
-)
+from opslib.rehearsal.daemon import ALIAS, DaemonOwner, daemon_arguments, run_daemon, start_daemon
 from opslib.rehearsal.scenarios import DEFAULT_SCENARIO, Scenario, load_scenario
 
 _READY_TIMEOUT_S = 20.0
@@ -65,14 +54,10 @@ def start_rehearsal(
 
 async def serve(root: Path, scenario: Scenario, time_factor: float) -> None:
     """Run the host until standard input ends or a signal asks it to stop."""
-    from opslib.rehearsal.standing import Standing, standing_host  # noqa: PLC0415 - asyncssh, for the daemon alone
+    from opslib.rehearsal.standing import Standing, stand_until_stopped  # noqa: PLC0415 - asyncssh, for the daemon alone
 
-    stop, table = stop_signals(), processes.ProcessTable()
-    table.watch(asyncio.get_running_loop())
     wanted = Standing(root, scenario, ALIAS, f"rehearsal-{os.getpid()}", time_factor=time_factor)
-    async with standing_host(wanted, table) as ready:
-        say_ready(ready)
-        await until_stopped(stop)
+    await stand_until_stopped([wanted], lambda ready: ready[0])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,15 +1,17 @@
 """One practice host that stands: its SSH server, unit manager, journal and faults, within a daemon's event loop."""
 
+import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from opslib.domain.host import HostSettings
 from opslib.rehearsal import processes
 from opslib.rehearsal.control import Command, ControlServer, socket_place
+from opslib.rehearsal.daemon import say_ready, stop_signals, until_stopped
 from opslib.rehearsal.faults import Faults, boot_lines, fault_commands
 from opslib.rehearsal.journal_store import JournalStore
 from opslib.rehearsal.journalctl import journalctl
@@ -51,6 +53,19 @@ class Standing:
             vllm=str(layout.vllm),
             is_rehearsal=True,
         )
+
+
+async def stand_until_stopped(hosts: Iterable[Standing], document: Callable[[list[dict[str, object]]], object]) -> None:
+    """Let hosts stand in this process until standard input ends or a signal asks them to stop.
+
+    Signals are taken before the first of `hosts` is made. `document` gives the ready line of what each one says.
+    """
+    stop, table = stop_signals(), processes.ProcessTable()
+    table.watch(asyncio.get_running_loop())
+    async with AsyncExitStack() as standing:
+        ready = [await standing.enter_async_context(standing_host(wanted, table)) for wanted in hosts]
+        say_ready(document(ready))
+        await until_stopped(stop)
 
 
 @asynccontextmanager
